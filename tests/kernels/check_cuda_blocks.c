@@ -96,6 +96,7 @@ static void check_error(struct cuda_check *t, const struct rig_shape *shape, enu
     rig_chain(&g, &s, 0, tokens, prompt, true, out);
     rig_chain(&g, &s, prompt, tokens + prompt, chain, false,
               out + (size_t)(prompt * shape->hidden));
+    rig_read_cache(&g, &s, n);
     for (int r = 0; r < n; r += r + 1 == prompt || n < 128 ? 1 : 7) {
         if (kind == RIG_ATTENTION)
             compare_attention(&g, out + (size_t)r * (size_t)shape->hidden, r, 1);
@@ -174,6 +175,7 @@ static void check_columns_of(struct cuda_check *t, const struct rig_shape *shape
                              .n_columns = 3,
                              .columns = jobs };
     rig_run(&g, &step, out);
+    rig_read_cache(&g, &s, all);
     for (int j = 0; j < 3; j++) {
         double *want = calloc((size_t)(n_keys * shape->n_kv), sizeof *want);
         column_reference(&g, want, &jobs[j]);
@@ -263,6 +265,21 @@ static const struct rig_shape small_type = { 64, 96, 2, 1, 32, true, true };
 /* Without norms of heads: products put keys and values into the cache themselves. */
 static const struct rig_shape no_norms = { 512, 256, 4, 2, 64, false, true };
 static const struct rig_shape small_no_norms = { 256, 64, 2, 1, 64, false, true };
+/* Caches of F8. */
+static const struct rig_shape tiny_f8[] = {
+    { 128, 160, 2, 1, 64, false, true, true },  { 64, 96, 4, 2, 16, true, false, true },
+    { 256, 128, 2, 2, 128, true, false, true }, { 160, 72, 2, 1, 80, false, false, true },
+    { 96, 64, 2, 1, 256, true, false, true },   { 40, 24, 2, 1, 20, true, false, true },
+    { 64, 96, 9, 1, 64, true, false, true },
+};
+static const struct rig_shape true_f8[] = {
+    { 896, 4864, 14, 2, 64, false, true, true },   { 1024, 3072, 16, 8, 128, true, false, true },
+    { 3584, 2048, 28, 4, 128, false, true, true }, { 256, 512, 4, 2, 64, true, false, true },
+    { 64, 96, 4, 2, 16, true, false, true },       { 96, 64, 2, 1, 256, true, false, true },
+    { 40, 24, 2, 1, 20, true, false, true },
+};
+enum { N_F8 = sizeof tiny_f8 / sizeof tiny_f8[0] };
+_Static_assert(sizeof true_f8 == sizeof tiny_f8, "as many");
 static const enum dtype types[] = { DTYPE_BF16, DTYPE_F16,  DTYPE_F32,
                                     DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_K };
 
@@ -304,9 +321,45 @@ static void check_shapes(struct cuda_check *t)
     }
 }
 
+static void check_f8(struct cuda_check *t)
+{
+    if (check_begin(&t->c, "attn", "F8 codes")) {
+        check_f8_codes(t);
+        check_end(&t->c);
+    }
+    for (int i = 0; i < N_F8; i++) {
+        const struct rig_shape *s = t->full ? &true_f8[i] : &tiny_f8[i];
+        char name[64];
+        snprintf(name, sizeof name, "F8 hidden=%d heads=%d/%d d=%d", s->hidden, s->n_heads, s->n_kv,
+                 s->d);
+        if (check_begin(&t->c, "attn", name)) {
+            check_error(t, s, DTYPE_BF16, RIG_ATTENTION, 70, 9);
+            if (i == 0 || (t->full && i < 5)) /* more than one split */
+                check_error(t, s, DTYPE_BF16, RIG_ATTENTION, t->full ? 1500 : 510, 5);
+            check_end(&t->c);
+        }
+        if (s->hidden <= 2048 && check_begin(&t->c, "columns", name)) {
+            check_columns_of(t, s, 0, 30, true);
+            check_columns_of(t, s, 37, 5, false);
+            check_end(&t->c);
+        }
+        if (s->hidden <= 2048 && check_begin(&t->c, "slots", name)) {
+            check_slots(t, s);
+            check_end(&t->c);
+        }
+        if (check_begin(&t->c, "rows", name)) {
+            check_rows(t, s, DTYPE_BF16, 3, t->full ? 64 : 9);
+            if (s->d == 128 || i == 0) /* over the ends of a page, a pass and a split */
+                check_rows(t, s, DTYPE_BF16, t->full ? 750 : 250, t->full ? 64 : 12);
+            check_end(&t->c);
+        }
+    }
+}
+
 void check_cuda_layers(struct cuda_check *t)
 {
     check_shapes(t);
+    check_f8(t);
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         if (check_begin(&t->c, "layer", dtype_name(types[i]))) {
             check_error(t, &any_type, types[i], RIG_PLAIN, 20, 5);

@@ -1,6 +1,8 @@
 /* The rig and the reference of check_cuda_layer.h. */
 #include "check_cuda_layer.h"
 
+#include "tensor/f8.h"
+
 #include "larger.h"
 
 #include <math.h>
@@ -125,7 +127,7 @@ static void ref_token(struct rig *g, int i)
     ref_turn(g, rk, g->k_norm, g->s.n_kv_heads, g->pos[i]);
     for (int j = 0; j < q; j++)
         rq[j] = bf16_round(rq[j]);
-    for (int j = 0; j < kv; j++) {
+    for (int j = 0; j < kv && !g->f8; j++) {
         rk[j] = bf16_round(rk[j]);
         rv[j] = bf16_round(rv[j]);
     }
@@ -222,12 +224,12 @@ bool rig_open(struct rig *g, struct cuda_check *t, const struct rig_shape *shape
                              .n_kv_heads = shape->n_kv,
                              .head_dim = shape->d,
                              .context = context,
-                             .kv_dtype = DTYPE_BF16,
+                             .kv_dtype = shape->f8 ? DTYPE_F8 : DTYPE_BF16,
                              .hidden = shape->hidden,
                              .ffn = shape->ffn };
     struct pv_error err = { 0 };
     size_t half = (size_t)shape->d / 2, f = sizeof(float), rows = (size_t)max_rows;
-    *g = (struct rig){ .t = t, .max_rows = max_rows };
+    *g = (struct rig){ .t = t, .max_rows = max_rows, .f8 = shape->f8 };
     g->s = (struct layer_shape){ .hidden = shape->hidden,
                                  .ffn = shape->ffn,
                                  .n_heads = shape->n_heads,
@@ -293,7 +295,7 @@ static size_t page_size(const struct seq_pool *p)
 void seq_pool_open(struct rig *g, struct seq_pool *p, int n)
 {
     *p = (struct seq_pool){ .n = n, .n_free = n };
-    p->half = 2 * (size_t)(g->s.n_kv_heads * g->s.head_dim) * KV_CHUNK;
+    p->half = (size_t)g->s.n_kv_heads * kv_head_size(g->f8 ? DTYPE_F8 : DTYPE_BF16, g->s.head_dim);
     p->free = malloc(sizeof *p->free * (size_t)n);
     p->used = calloc((size_t)n, sizeof *p->used);
     gbuf_open(g->t, &p->mem, page_size(p) * (size_t)n);
@@ -332,7 +334,7 @@ void seq_open_in(struct seq_pool *p, struct rig *g, struct seq *s, int cap)
     }
     for (int i = 0; i < n; i++)
         s->page[i] = seq_pool_take(p);
-    s->kv = (struct kv_layer){ .dtype = DTYPE_BF16,
+    s->kv = (struct kv_layer){ .dtype = g->f8 ? DTYPE_F8 : DTYPE_BF16,
                                .n_kv = g->s.n_kv_heads,
                                .d = g->s.head_dim,
                                .cap = cap,
@@ -391,6 +393,47 @@ void seq_load(struct seq *s, const uint8_t *saved)
     size_t size = 2 * s->pool->half;
     for (int i = 0; i < s->kv.cap / KV_CHUNK; i++)
         dev->ops->upload(dev, seq_page(s, i), saved + (size_t)i * size, size);
+}
+
+/* One row of an F8 cache: `code` [d] times 2^e. Each number must be the nearest to `ref`, but for
+ * the error of the device's product, and the exponent the smallest that holds the row. */
+static void read_row(struct rig *g, double *ref, const uint8_t *code, uint8_t exponent)
+{
+    int d = g->s.head_dim;
+    double factor = (double)f8_factor(exponent), most = 0, found = 0;
+    for (int i = 0; i < d; i++)
+        most = fabs(ref[i]) > most ? fabs(ref[i]) : most;
+    for (int i = 0; i < d; i++) {
+        double got = (double)f8_to_f32(code[i]) * factor;
+        double step = fabs(ref[i]) < 0x1p-6 * factor ? 0x1p-10 * factor : fabs(ref[i]) / 16;
+        if (!(fabs(got - ref[i]) <= step + 0.02 * most))
+            check_fail(&g->t->c, "F8 row: [%d] is %.6g, not %.6g", i, got, ref[i]);
+        found = fabs(got) > found ? fabs(got) : found;
+        ref[i] = got;
+    }
+    if (!(found > 223 * factor && found <= 448 * factor))
+        check_fail(&g->t->c, "F8 row: its largest number is %.6g, its exponent %d", found,
+                   exponent - F8_EXPONENT_BIAS);
+}
+
+void rig_read_cache(struct rig *g, struct seq *s, int n)
+{
+    int d = g->s.head_dim, n_kv = g->s.n_kv_heads;
+    size_t head = kv_head_size(s->kv.dtype, d);
+    if (!g->f8)
+        return;
+    uint8_t *saved = seq_save(s);
+    for (int i = 0; i < n; i++)
+        for (int h = 0; h < n_kv; h++) {
+            const uint8_t *k = saved + 2 * s->pool->half * (size_t)(i / KV_CHUNK);
+            int row = i % KV_CHUNK;
+            size_t at = (size_t)(i * n_kv + h) * (size_t)d;
+            k += (size_t)h * head;
+            read_row(g, g->ref_k + at, k + row * d, k[KV_CHUNK * d + row]);
+            k += s->pool->half;
+            read_row(g, g->ref_v + at, k + row * d, k[KV_CHUNK * d + row]);
+        }
+    free(saved);
 }
 
 /* ---- steps ---- */

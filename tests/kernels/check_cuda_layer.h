@@ -9,6 +9,7 @@
 struct rig_shape {
     int hidden, ffn, n_heads, n_kv, d;
     bool norms, bias;
+    bool f8; /* the cache's type; otherwise BF16 */
 };
 
 /* A pool of pages in no order. A page begins with bytes that stand for other layers. */
@@ -42,10 +43,12 @@ struct rig {
     struct seq_pool pool; /* of the sequences */
     /* the tokens */
     int n_tokens;
+    bool f8;
     int n_bulk;   /* so many of the first go through in bulk: blocks are then BF16 */
     float *token; /* [n_tokens, hidden] */
     int *pos;     /* [n_tokens] */
-    double *ref_q, *ref_k, *ref_v; /* [n_tokens, heads * d] as the device rounds them */
+    /* [n_tokens, heads * d] as the device rounds them; k and v for F8 not before rig_read_cache */
+    double *ref_q, *ref_k, *ref_v;
 };
 
 enum rig_kind {
@@ -97,6 +100,10 @@ void rig_chain(struct rig *g, struct seq *s, int first_slot, const int *tokens, 
 
 /* Fill the reference, when tokens and positions are final. */
 void rig_reference(struct rig *g);
+
+/* F8: compare the cache with the reference, whose token i is in slot i for i < n, and take what it
+ * holds for the reference from then on. For other caches nothing is done. */
+void rig_read_cache(struct rig *g, struct seq *s, int n);
 
 /* The attention of the last token of a path [heads * d], and the layer's output for it [hidden]. */
 void ref_attention(const struct rig *g, double *att, const int *path, int n);

@@ -8,4 +8,7 @@
 void check_rows(struct cuda_check *t, const struct rig_shape *shape, enum dtype type, int cached,
                 int chain);
 
+/* check_cuda_f8.c: how the codes of an F8 cache are read. */
+void check_f8_codes(struct cuda_check *t);
+
 #endif

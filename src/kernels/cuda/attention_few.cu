@@ -112,6 +112,7 @@ __device__ static inline void store_rows(const struct few_args &a, const struct 
 
 /* ---- blocks ---- */
 
+template <bool F8>
 __device__ static inline void block_find(struct few_block *b, const struct few_args &a, int index,
                                          int tiles, int tile_rows)
 {
@@ -120,8 +121,9 @@ __device__ static inline void block_find(struct few_block *b, const struct few_a
     index /= tiles;
     b->kv_head = index % a.n_kv;
     b->split = index / a.n_kv;
-    b->k = a.kv.k + (size_t)b->kv_head * KV_CHUNK * a.d;
-    b->v = a.kv.v + (size_t)b->kv_head * KV_CHUNK * a.d;
+    int64_t head = (F8 ? f8_head_size(a.d) / 2 : (int64_t)KV_CHUNK * a.d) * b->kv_head;
+    b->k = a.kv.k + head;
+    b->v = a.kv.v + head;
     b->m0 = tile * tile_rows;
     b->m = min(tile_rows, rows - b->m0);
     b->q0 = b->m0 / a.group;
@@ -181,11 +183,11 @@ __device__ static inline void tell_limits(const struct few_args &a, const struct
         a.limit[own_part(a) + b.q0 + (int)threadIdx.x] = b.limits[threadIdx.x];
 }
 
-template <int D, bool EXACT>
+template <int D, bool EXACT, bool F8>
 __device__ static void narrow_block(const struct few_args &a, uint16_t *tiles)
 {
     constexpr int COLUMNS = D / NARROW_WARPS;
-    float *shared_scores = (float *)(tiles + (size_t)a.stages * 2 * KEYS * D);
+    float *shared_scores = (float *)((uint8_t *)tiles + pipe_size<D, F8>(a.stages));
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, limit;
     int query[2], head;
     struct few_block b;
@@ -193,7 +195,7 @@ __device__ static void narrow_block(const struct few_args &a, uint16_t *tiles)
     struct tile_rows r;
     uint32_t q[D / 16][4];
     float out[COLUMNS / 8][4] = {};
-    block_find(&b, a, (int)blockIdx.x, a.narrow_tiles, a.narrow_rows);
+    block_find<F8>(&b, a, (int)blockIdx.x, a.narrow_tiles, a.narrow_rows);
     b.split += a.narrow_tail ? b.first / KV_SPLIT : 0;
     if (b.split * KV_SPLIT >= b.end)
         return;
@@ -203,7 +205,7 @@ __device__ static void narrow_block(const struct few_args &a, uint16_t *tiles)
     block_steps(&b, a, limit);
     if (b.steps == 0)
         return;
-    pipe_open<D, EXACT, true>(&pipe, tiles, a, b);
+    pipe_open<D, EXACT, F8, true>(&pipe, tiles, a, b);
     if (b.tree && !a.direct)
         tell_limits(a, b);
     rows_begin<D, EXACT>(&r, q, a, b, 0);
@@ -212,7 +214,7 @@ __device__ static void narrow_block(const struct few_args &a, uint16_t *tiles)
             query[h] = -1;
     for (int j = 0; j < b.steps; j++) {
         int pass, begin = step_begin(b, j, &pass), seen[2];
-        const uint16_t *tile = pipe_next<D, EXACT, true>(&pipe, a, b);
+        const uint16_t *tile = pipe_next<D, EXACT, F8, true>(&pipe, a, b);
         float part[2][4], s[KEYS / 8][4], factor[2];
         uint32_t p[KEYS / 16][4];
         if (warp < NARROW_WARPS)
@@ -240,7 +242,7 @@ __device__ static void narrow_block(const struct few_args &a, uint16_t *tiles)
         store_rows<COLUMNS / 8>(a, b, r, out, 0, warp * COLUMNS, warp == 0);
 }
 
-template <int D, bool EXACT>
+template <int D, bool EXACT, bool F8>
 __device__ static void wide_block(const struct few_args &a, uint16_t *tiles)
 {
     int warp = (int)threadIdx.x / 32;
@@ -250,18 +252,18 @@ __device__ static void wide_block(const struct few_args &a, uint16_t *tiles)
     struct tile_rows r;
     uint32_t q[D / 16][4];
     float out[D / 8][4] = {};
-    block_find(&b, a, (int)blockIdx.x - a.narrow_blocks, a.wide_tiles, a.wide_rows);
+    block_find<F8>(&b, a, (int)blockIdx.x - a.narrow_blocks, a.wide_tiles, a.wide_rows);
     if (b.tree && (b.split + 1) * KV_SPLIT > b.first)
         return;
     block_steps(&b, a, b.first + (b.tree ? 0 : b.pending + a.row0 + b.q0 + b.n_q));
     if (b.steps == 0)
         return;
-    pipe_open<D, EXACT, false>(&pipe, tiles, a, b);
+    pipe_open<D, EXACT, F8, false>(&pipe, tiles, a, b);
     busy = warp * 16 < b.m; /* warps without rows only load */
     rows_begin<D, EXACT>(&r, q, a, b, warp * 16);
     for (int j = 0; j < b.steps; j++) {
         int begin = b.split * KV_SPLIT + j * KEYS, seen[2];
-        const uint16_t *tile = pipe_next<D, EXACT, false>(&pipe, a, b);
+        const uint16_t *tile = pipe_next<D, EXACT, F8, false>(&pipe, a, b);
         float s[KEYS / 8][4], factor[2];
         uint32_t p[KEYS / 16][4];
         if (!busy)
@@ -276,15 +278,15 @@ __device__ static void wide_block(const struct few_args &a, uint16_t *tiles)
         store_rows<D / 8>(a, b, r, out, warp * 16, 0, true);
 }
 
-template <int D, bool EXACT>
+template <int D, bool EXACT, bool F8>
 __global__ __launch_bounds__(WIDE_WARPS * 32, D <= 128 ? 2 : 1) void few_kernel(struct few_args a)
 {
     SHARED_MEMORY(uint16_t, tiles);
     dep_launch();
     if ((int)blockIdx.x < a.narrow_blocks)
-        narrow_block<D, EXACT>(a, tiles);
+        narrow_block<D, EXACT, F8>(a, tiles);
     else if constexpr (D <= 128)
-        wide_block<D, EXACT>(a, tiles);
+        wide_block<D, EXACT, F8>(a, tiles);
 }
 
 /* ---- joining partial results ---- */
@@ -372,21 +374,22 @@ static size_t smem_limit(const struct device_work *w)
     return (size_t)(cc >= 90 && cc < 120 ? 227 : cc == 80 || cc == 87 ? 163 : 99) * 1024;
 }
 
-template <int D, bool EXACT>
+template <int D, bool EXACT, bool F8>
 static cudaError_t few_launch(const struct device_work *w, struct few_args &a, dim3 grid, int warps,
                               size_t smem)
 {
     static struct by_gpu allowed;
-    size_t stage = (size_t)2 * KEYS * D * sizeof(uint16_t), limit = smem_limit(w);
-    cudaError_t e = allow_smem(&allowed, w->gpu->index, few_kernel<D, EXACT>, limit, false);
+    size_t stage = pipe_size<D, F8>(2) - pipe_size<D, F8>(1), limit = smem_limit(w);
+    cudaError_t e = allow_smem(&allowed, w->gpu->index, few_kernel<D, EXACT, F8>, limit, false);
     if (e != cudaSuccess)
         return e;
+    smem += pipe_size<D, F8>(0);
     /* Six stages if each multiprocessor has one block, or if two blocks with six stages fit. */
     a.stages = (int)(grid.x * grid.y) <= w->gpu->n_sm || 2 * (6 * stage + smem) <= limit ? 6 : 3;
     while (a.stages > 1 && a.stages * stage + smem > limit)
         a.stages = a.stages > 3 ? 3 : a.stages - 1;
-    return launch(few_kernel<D, EXACT>, grid, dim3((unsigned)warps * 32), a.stages * stage + smem,
-                  w->stream, a);
+    return launch(few_kernel<D, EXACT, F8>, grid, dim3((unsigned)warps * 32),
+                  a.stages * stage + smem, w->stream, a);
 }
 
 /* Assign rows to narrow and wide blocks. Returns the number of blocks per run. */
@@ -417,6 +420,7 @@ static int few_grid(struct few_args *a, const struct attn_run *run, int max_spli
     return a->narrow_blocks + a->wide_tiles * a->n_kv * max_splits;
 }
 
+template <bool F8>
 static cudaError_t few_run(const struct device_work *w, struct few_args &a,
                            const struct attn_run *run, int n_runs)
 {
@@ -430,15 +434,15 @@ static cudaError_t few_run(const struct device_work *w, struct few_args &a,
             sizeof(int) * (NARROW_ROWS + (size_t)nodes) + sizeof(uint16_t) * paths * (size_t)nodes;
     }
     if (a.d == 64)
-        e = few_launch<64, true>(w, a, all, warps, smem);
+        e = few_launch<64, true, F8>(w, a, all, warps, smem);
     else if (a.d == 128)
-        e = few_launch<128, true>(w, a, all, warps, smem);
+        e = few_launch<128, true, F8>(w, a, all, warps, smem);
     else if (a.d < 64)
-        e = few_launch<64, false>(w, a, all, warps, smem);
+        e = few_launch<64, false, F8>(w, a, all, warps, smem);
     else if (a.d < 128)
-        e = few_launch<128, false>(w, a, all, warps, smem);
+        e = few_launch<128, false, F8>(w, a, all, warps, smem);
     else
-        e = few_launch<256, false>(w, a, all, warps, smem);
+        e = few_launch<256, false, F8>(w, a, all, warps, smem);
     if (e != cudaSuccess || a.direct)
         return e;
     dim3 grid((unsigned)a.n_heads, (unsigned)a.rows, (unsigned)n_runs), block(JOIN_WARPS * 32);
@@ -501,7 +505,8 @@ void attention_few(struct device_work *w, const struct attn_block *b, const void
             a.kv = pages_of(w, run->kv, i);
             a.run = i;
             a.row0 = row;
-            work_check(w, few_run(w, a, run, n), "attention");
+            bool f8 = run->kv->dtype == DTYPE_F8;
+            work_check(w, (f8 ? few_run<true> : few_run<false>)(w, a, run, n), "attention");
         }
     }
 }

@@ -1,9 +1,12 @@
 /* Arguments of attention_few.cu's launches, the work of one block, and asynchronous copies that
- * bring tiles of K and V to shared memory some stages ahead of the arithmetic. */
+ * bring tiles of K and V to shared memory some stages ahead of the arithmetic. Of an F8 cache
+ * (tensor/f8.h) the stages hold codes; the threads turn them into one tile of BF16 when it is their
+ * turn, so that the arithmetic is the same for both types. */
 #ifndef PV_KERNELS_CUDA_ATTENTION_FEW_CUH
 #define PV_KERNELS_CUDA_ATTENTION_FEW_CUH
 
 #include "kernels/cuda/attention_tile.cuh"
+#include "kernels/cuda/f8.cuh"
 
 enum {
     SPLIT_TILES = KV_SPLIT / KEYS,
@@ -135,6 +138,81 @@ __device__ static inline void load_tile(uint16_t *to, const struct few_block &b,
     }
 }
 
+/* A stage of codes, in bytes: K [KEYS, D], V [KEYS, D], and the exponents of either [KEYS]. */
+template <int D> struct f8_stage {
+    static constexpr int values = KEYS * D, exponents = 2 * KEYS * D, size = exponents + 2 * KEYS;
+};
+
+/* Load piece c of 16 codes of row r of a stage, K's pieces before V's: that of `slot` in a page
+ * (elements from page 0 to it); slot -1: zeros. */
+template <int D>
+__device__ static inline void load_codes(uint8_t *to, const struct few_block &b, int64_t page,
+                                         int slot, int r, int d, int c)
+{
+    const uint8_t *from = (const uint8_t *)(c < D / 16 ? b.k : b.v) + 2 * page;
+    int piece = c % (D / 16) * 16, at = slot < 0 ? 0 : slot_row(slot) * d + piece;
+    uint8_t *out = to + (c < D / 16 ? 0 : f8_stage<D>::values) + r * D + piece;
+    if (d % 16 == 0) {
+        copy_async16(out, from + at, slot >= 0 && piece < d ? 16 : 0);
+        return;
+    }
+    for (int i = 0; i < 16; i++)
+        out[i] = slot >= 0 && piece + i < d ? from[at + i] : (uint8_t)0;
+}
+
+/* Load positions from `begin` on, all of them in one page. Exponents after the last row are those
+ * of an earlier use of the page, or zero. */
+template <int D>
+__device__ static inline void load_f8(uint8_t *to, const struct few_args &a,
+                                      const struct few_block &b, int begin)
+{
+    constexpr int PIECES = 2 * (D / 16), EXPONENTS = KEYS / 16;
+    int64_t page = slot_chunk(begin) % SPLIT_PAGES ? b.page[1] : b.page[0];
+    int i = (int)threadIdx.x;
+    if (i < 2 * EXPONENTS) {
+        const uint8_t *from = (const uint8_t *)(i < EXPONENTS ? b.k : b.v) + 2 * page;
+        copy_async16(to + f8_stage<D>::exponents + i * 16,
+                     from + KV_CHUNK * a.d + slot_row(begin) + i % EXPONENTS * 16, 16);
+    }
+    for (; i < KEYS * PIECES; i += LOADERS) {
+        int r = i / PIECES;
+        load_codes<D>(to, b, page, begin + r < b.end ? begin + r : -1, r, a.d, i % PIECES);
+    }
+}
+
+/* The same as query row `pass` of a tree sees the positions: their slots may lie in any page. */
+template <int D>
+__device__ static void load_f8_path(uint8_t *to, const struct few_args &a,
+                                    const struct few_block &b, int begin, int pass)
+{
+    constexpr int PIECES = 2 * (D / 16);
+    for (int i = (int)threadIdx.x; i < KEYS * (PIECES + 2); i += LOADERS) {
+        int r = i / (PIECES + 2), c = i % (PIECES + 2), slot = slot_of(b, begin + r, pass);
+        int64_t page = slot < 0 ? 0 : own_table(a)[slot_chunk(slot)] * a.kv.step;
+        if (c < PIECES) {
+            load_codes<D>(to, b, page, slot, r, a.d, c);
+            continue;
+        }
+        const uint8_t *from = (const uint8_t *)(c == PIECES ? b.k : b.v) + 2 * page;
+        to[f8_stage<D>::exponents + (c - PIECES) * KEYS + r] =
+            slot < 0 ? (uint8_t)0 : from[KV_CHUNK * a.d + slot_row(slot)];
+    }
+}
+
+/* Turn a stage of codes into a tile of BF16. */
+template <int D> __device__ static inline void unpack_f8(uint16_t *tile, const uint8_t *stage)
+{
+    constexpr int PIECES = D / 16;
+    for (int i = (int)threadIdx.x; i < 2 * KEYS * PIECES; i += (int)blockDim.x) {
+        int r = i / PIECES, c = i % PIECES; /* K's rows, then V's */
+        uint4 x = *(const uint4 *)(stage + r * D + c * 16);
+        uint32_t factors = f8_factors(stage[f8_stage<D>::exponents + r]);
+        uint16_t *to = tile + r / KEYS * KEYS * D;
+        *(uint4 *)(to + piece_at<D>(r % KEYS, 2 * c)) = f8_read8(x.x, x.y, factors);
+        *(uint4 *)(to + piece_at<D>(r % KEYS, 2 * c + 1)) = f8_read8(x.z, x.w, factors);
+    }
+}
+
 /* Step j of the block: returns the tile's first position, and the query row it is for (-1: all). */
 __device__ static inline int step_begin(const struct few_block &b, int j, int *pass)
 {
@@ -149,13 +227,26 @@ __device__ static inline int step_begin(const struct few_block &b, int j, int *p
 
 /* The pipeline of tiles through shared memory. */
 struct few_pipe {
-    uint16_t *tiles; /* [stages] */
+    uint16_t *tiles; /* [stages]; F8: one, and after it the stages of codes */
     int stages;
     int next, load, use; /* next step to load; stages to load and to use next */
 };
 
+/* Bytes of the pipeline. */
+template <int D, bool F8> __host__ __device__ static inline size_t pipe_size(int stages)
+{
+    size_t tile = 2 * KEYS * D * sizeof(uint16_t);
+    return F8 ? tile + (size_t)stages * f8_stage<D>::size : (size_t)stages * tile;
+}
+
+/* F8: a stage of codes. */
+template <int D> __device__ static inline uint8_t *stage_at(const struct few_pipe *p, int stage)
+{
+    return (uint8_t *)(p->tiles + 2 * KEYS * D) + stage * f8_stage<D>::size;
+}
+
 /* Start loading the next tile. TREE: some tiles are for one query row only. */
-template <int D, bool EXACT, bool TREE>
+template <int D, bool EXACT, bool F8, bool TREE>
 __device__ static inline void load_next(struct few_pipe *p, const struct few_args &a,
                                         const struct few_block &b)
 {
@@ -164,7 +255,11 @@ __device__ static inline void load_next(struct few_pipe *p, const struct few_arg
     if (TREE)
         begin = step_begin(b, p->next, &pass);
     if (p->next < b.steps && threadIdx.x < LOADERS) {
-        if ((TREE && pass >= 0) || (!EXACT && a.d % 8 != 0))
+        if (F8 && TREE && pass >= 0)
+            load_f8_path<D>(stage_at<D>(p, p->load), a, b, begin, pass);
+        else if (F8)
+            load_f8<D>(stage_at<D>(p, p->load), a, b, begin);
+        else if ((TREE && pass >= 0) || (!EXACT && a.d % 8 != 0))
             load_slowly<D, EXACT>(to, a, b, begin, pass);
         else
             load_tile<D, EXACT>(to, b, a.d, begin);
@@ -175,7 +270,7 @@ __device__ static inline void load_next(struct few_pipe *p, const struct few_arg
 }
 
 /* Start loading the first tiles: those below first_slot at once, the others after dep_wait. */
-template <int D, bool EXACT, bool TREE>
+template <int D, bool EXACT, bool F8, bool TREE>
 __device__ static inline void pipe_open(struct few_pipe *p, uint16_t *tiles,
                                         const struct few_args &a, const struct few_block &b)
 {
@@ -189,7 +284,7 @@ __device__ static inline void pipe_open(struct few_pipe *p, uint16_t *tiles,
             dep_wait();
             waited = true;
         }
-        load_next<D, EXACT, TREE>(p, a, b);
+        load_next<D, EXACT, F8, TREE>(p, a, b);
     }
     if (!waited)
         dep_wait();
@@ -206,23 +301,33 @@ __device__ static inline void pipe_wait(int open)
         copy_async_wait<0>();
 }
 
+/* F8: turn the stage to be used into a tile, on behalf of all threads. */
+template <int D> __device__ static inline const uint16_t *pipe_unpack(const struct few_pipe *p)
+{
+    unpack_f8<D>(p->tiles, stage_at<D>(p, p->use));
+    __syncthreads();
+    return p->tiles;
+}
+
 /* Wait for the next tile, on behalf of all threads, and start loading another in place of the
  * previous one, which is no longer used. */
-template <int D, bool EXACT, bool TREE>
+template <int D, bool EXACT, bool F8, bool TREE>
 __device__ static inline const uint16_t *pipe_next(struct few_pipe *p, const struct few_args &a,
                                                    const struct few_block &b)
 {
     const uint16_t *tile = p->tiles + p->use * (2 * KEYS * D);
     if (D > 128 && p->stages == 1) {
         __syncthreads();
-        load_next<D, EXACT, TREE>(p, a, b);
+        load_next<D, EXACT, F8, TREE>(p, a, b);
         copy_async_wait<0>();
         __syncthreads();
-        return tile;
+        return F8 ? pipe_unpack<D>(p) : tile;
     }
     pipe_wait(p->stages - 2);
     __syncthreads();
-    load_next<D, EXACT, TREE>(p, a, b);
+    load_next<D, EXACT, F8, TREE>(p, a, b);
+    if (F8)
+        tile = pipe_unpack<D>(p);
     p->use = p->use + 1 < p->stages ? p->use + 1 : 0;
     return tile;
 }

@@ -7,7 +7,11 @@
  * The bits of a row depend only on the row and its keys. Keys are taken in blocks that begin at
  * multiples of 64 slots of the cache (or rows of the segment). If a block is masked for a row, the
  * row multiplies its result by one and adds zeros, so it does not matter which rows share its tile.
- * On GPUs with Hopper's own instructions, attention_hopper.cu is tried first. */
+ * On GPUs with Hopper's own instructions, attention_hopper.cu is tried first.
+ *
+ * Of an F8 cache (tensor/f8.h) the copies bring codes, which the threads turn into a tile of BF16
+ * before the arithmetic; meanwhile the codes of the next step arrive. */
+#include "kernels/cuda/f8.cuh"
 #include "kernels/cuda/work.h"
 
 #include <math.h>
@@ -17,7 +21,8 @@ namespace {
 enum { KEYS = 64 }; /* keys per step; changing it changes the bits of results */
 
 /* A tile of WARPS * MT * 16 rows of heads of up to D, with STAGES buffers for keys and values. */
-template <int D_, int MT_, int WARPS_, int STAGES_, int BLOCKS_, bool KEEP_Q_, bool WHOLE_ = true>
+template <int D_, int MT_, int WARPS_, int STAGES_, int BLOCKS_, bool KEEP_Q_, bool WHOLE_ = true,
+          bool F8_ = false>
 struct tile {
     static constexpr int D = D_, MT = MT_, WARPS = WARPS_, STAGES = STAGES_;
     static constexpr int BLOCKS = BLOCKS_; /* blocks per multiprocessor, limited by registers */
@@ -28,7 +33,11 @@ struct tile {
     static constexpr int ROW = (PIECES | 1) * 8;
     static constexpr bool KEEP_Q = KEEP_Q_; /* Q stays in registers */
     static constexpr bool WHOLE = WHOLE_;   /* rows in global memory are whole pieces too */
-    static constexpr size_t SMEM = 2 * (size_t)ROW * (ROWS + 2 * STAGES * KEYS);
+    static constexpr bool F8 = F8_;         /* the cache's type; with one stage */
+    /* F8, in bytes: codes of K and of V [KEYS, D], and their exponents [KEYS]. */
+    static constexpr int CODES = F8 ? KEYS * D : 0, EXPONENTS = F8 ? KEYS : 0;
+    static constexpr size_t TILES = 2 * (size_t)ROW * (ROWS + 2 * STAGES * KEYS);
+    static constexpr size_t SMEM = TILES + 2 * (size_t)(CODES + EXPONENTS);
 };
 
 struct flash_job {
@@ -51,6 +60,7 @@ struct span {
     const uint16_t *k, *v; /* of the segment's first key, or of the head in page 0 */
 };
 
+template <bool F8>
 __device__ inline struct span span_of_run(const struct flash_job &j, int tile_rows)
 {
     const struct staged_run *r = &j.staged->run[j.run];
@@ -63,8 +73,9 @@ __device__ inline struct span span_of_run(const struct flash_job &j, int tile_ro
     s.limit = r->first_slot + first + 1;
     s.grows = 1;
     s.n_keys = r->first_slot + first + s.rows;
-    s.k = j.kv.k + (size_t)(s.head / j.group) * KV_CHUNK * j.d;
-    s.v = j.kv.v + (size_t)(s.head / j.group) * KV_CHUNK * j.d;
+    int64_t head = (F8 ? f8_head_size(j.d) / 2 : (int64_t)KV_CHUNK * j.d) * (s.head / j.group);
+    s.k = j.kv.k + head;
+    s.v = j.kv.v + head;
     return s;
 }
 
@@ -119,6 +130,47 @@ __device__ inline void load_rows(uint16_t *shared, const uint16_t *from, size_t 
             *(uint32_t *)(shared + r * T::ROW + c) =
                 r < valid && c < j.d ? *(const uint32_t *)(from + r * stride + c) : 0;
         }
+    }
+}
+
+/* F8: copy the codes and exponents of the keys from slot `slot` on, and of their values, to shared
+ * memory; codes from `valid` on and columns from d on are zero. */
+template <class T>
+__device__ inline void load_codes(uint8_t *shared, const struct flash_job &j, const struct span &sp,
+                                  int slot, int valid)
+{
+    constexpr int PIECES = T::D / 16;
+    int64_t page = 2 * j.kv.page[slot_chunk(slot)] * j.kv.step;
+    for (int i = (int)threadIdx.x; i < 2 * KEYS * PIECES; i += T::THREADS) {
+        int r = i / PIECES % KEYS, c = i % PIECES * 16; /* K's rows, then V's */
+        const uint8_t *from = (const uint8_t *)(i < KEYS * PIECES ? sp.k : sp.v) + page;
+        uint8_t *to = shared + i * 16;
+        from += (slot_row(slot) + r) * j.d + c;
+        if (j.d % 16 == 0)
+            copy_async16(to, r < valid && c < j.d ? from : (const uint8_t *)sp.k,
+                         r < valid && c < j.d ? 16 : 0);
+        for (int b = 0; b < 16 && j.d % 16 != 0; b++)
+            to[b] = r < valid && c + b < j.d ? from[b] : (uint8_t)0;
+    }
+    for (int i = (int)threadIdx.x; i < 2 * KEYS / 16; i += T::THREADS) {
+        const uint8_t *from = (const uint8_t *)(i < KEYS / 16 ? sp.k : sp.v) + page;
+        copy_async16(shared + 2 * T::CODES + i * 16,
+                     from + KV_CHUNK * j.d + slot_row(slot) + i % (KEYS / 16) * 16, 16);
+    }
+}
+
+/* F8: turn the codes into a tile of keys and one of values. */
+template <class T>
+__device__ inline void unpack_codes(uint16_t *ks, uint16_t *vs, const uint8_t *shared)
+{
+    constexpr int PIECES = T::D / 16;
+    for (int i = (int)threadIdx.x; i < 2 * KEYS * PIECES; i += T::THREADS) {
+        int r = i / PIECES, c = i % PIECES * 16;
+        uint4 x = *(const uint4 *)(shared + i * 16);
+        uint32_t factors = f8_factors(shared[2 * T::CODES + r]);
+        uint16_t *to = (r < KEYS ? ks : vs) + r % KEYS * T::ROW + c;
+        *(uint4 *)to = f8_read8(x.x, x.y, factors);
+        *(uint4 *)(to + 8) = f8_read8(x.z, x.w, factors);
     }
 }
 
@@ -326,7 +378,7 @@ __global__ void __launch_bounds__(T::THREADS, T::BLOCKS)
 
     dep_launch();
     dep_wait();
-    const struct span sp = SEGMENTS ? span_of_segment(j, T::ROWS) : span_of_run(j, T::ROWS);
+    const struct span sp = SEGMENTS ? span_of_segment(j, T::ROWS) : span_of_run<T::F8>(j, T::ROWS);
     if (sp.rows <= 0)
         return;
     const int steps = (sp.n_keys + KEYS - 1) / KEYS;
@@ -338,8 +390,12 @@ __global__ void __launch_bounds__(T::THREADS, T::BLOCKS)
     }
     load_rows<T, T::ROWS>(qs, j.q + (size_t)sp.row0 * j.q_stride + (size_t)sp.head * j.d,
                           j.q_stride, sp.rows, j);
+    uint8_t *codes = (uint8_t *)qs + T::TILES;
     int64_t at = keys_at<SEGMENTS>(j, 0); /* offset of this step's keys */
-    load_rows<T, KEYS>(ks, sp.k + at, j.kv_stride, sp.n_keys, j);
+    if (T::F8)
+        load_codes<T>(codes, j, sp, 0, sp.n_keys);
+    else
+        load_rows<T, KEYS>(ks, sp.k + at, j.kv_stride, sp.n_keys, j);
     if (T::STAGES > 1)
         load_rows<T, KEYS>(vs, sp.v + at, j.kv_stride, sp.n_keys, j);
     copy_async_commit();
@@ -350,7 +406,12 @@ __global__ void __launch_bounds__(T::THREADS, T::BLOCKS)
         const int left = sp.n_keys - (i + 1) * KEYS; /* keys after this step */
         copy_async_wait<0>();
         __syncthreads(); /* this step's keys have arrived, and the other buffer is free */
-        if (T::STAGES == 1)
+        if (T::F8) {
+            unpack_codes<T>(ks, vs, codes);
+            __syncthreads();
+            if (left > 0)
+                load_codes<T>(codes, j, sp, (i + 1) * KEYS, left);
+        } else if (T::STAGES == 1)
             load_rows<T, KEYS>(vs, sp.v + at, j.kv_stride, left + KEYS, j);
         else if (left > 0) {
             int other = KEYS * T::ROW - buffer;
@@ -364,7 +425,7 @@ __global__ void __launch_bounds__(T::THREADS, T::BLOCKS)
             for (int kk = 0; kk < T::D / 16; kk++)
                 load_q<T>(q[T::KEEP_Q ? kk : 0], warp_q, kk, lane);
         scores<T>(s, q, warp_q, ks + buffer, lane);
-        if (T::STAGES == 1) {
+        if (T::STAGES == 1 && !T::F8) {
             copy_async_wait<0>();
             __syncthreads(); /* the values have arrived, and the keys are no longer needed */
             if (left > 0)
@@ -406,6 +467,12 @@ typedef tile<128, 2, 4, 1, 2, false> tile128_small;
 typedef tile<256, 1, 4, 1, 2, false> tile256;
 typedef tile<256, 1, 4, 1, 1, false, false> tile256_odd;
 
+typedef tile<64, 2, 4, 1, 2, true, true, true> tile64_f8;
+typedef tile<64, 1, 4, 1, 1, false, false, true> tile64_f8_odd;
+typedef tile<128, 2, 4, 1, 2, false, true, true> tile128_f8;
+typedef tile<256, 1, 4, 1, 1, false, true, true> tile256_f8;
+typedef tile<256, 1, 4, 1, 1, false, false, true> tile256_f8_odd;
+
 /* Whether all rows in memory are whole 16-byte pieces: always, except for odd head sizes in tests.
  */
 bool whole_pieces(const struct flash_job *j)
@@ -434,6 +501,18 @@ void run_any(struct device_work *w, const struct flash_job *j, int rows)
         w->gpu->major >= 9 ? flash_run<tile128>(w, j, rows) : flash_run<tile128_small>(w, j, rows);
     else
         flash_run<tile256>(w, j, rows);
+}
+
+void run_f8(struct device_work *w, const struct flash_job *j, int rows)
+{
+    if (!whole_pieces(j))
+        j->d <= 64 ? flash_run<tile64_f8_odd>(w, j, rows) : flash_run<tile256_f8_odd>(w, j, rows);
+    else if (j->d <= 64)
+        flash_run<tile64_f8>(w, j, rows);
+    else if (j->d <= 128)
+        flash_run<tile128_f8>(w, j, rows);
+    else
+        flash_run<tile256_f8>(w, j, rows);
 }
 
 template <class T>
@@ -491,7 +570,7 @@ void attention_many(struct device_work *w, const struct attn_block *b, const voi
         j.staged = w->staged;
         j.run = r;
         if (rows > 0)
-            run_any(w, &j, rows);
+            (kv->dtype == DTYPE_F8 ? run_f8 : run_any)(w, &j, rows);
     }
 }
 

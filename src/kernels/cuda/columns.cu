@@ -8,6 +8,7 @@
  *
  * The host waits for the result, so this is never part of a recorded step. */
 #include "kernels/cuda/attention_tile.cuh"
+#include "kernels/cuda/f8.cuh"
 #include "kernels/cuda/gpus.h"
 
 enum {
@@ -36,6 +37,7 @@ struct column_args {
     float *carry;
     bool begins, ends;
     int block0;
+    bool f8; /* type of the cache */
 };
 
 /* Keys of a tile: their slots (-1 after the end of the list), and their offsets in memory. */
@@ -56,7 +58,18 @@ __device__ static void load_keys(const struct column_args &a, uint16_t *tile,
         keys->at[i] = slot < 0 ? 0 : slot_at(a.kv, a.kv.page[slot_chunk(slot)], kv_head, slot, a.d);
     }
     __syncthreads();
-    if (a.d % 8 == 0) {
+    if (a.f8) {
+        for (int i = (int)threadIdx.x; i < KEYS * (D / 8); i += (int)blockDim.x) {
+            int r = i / (D / 8), c = i % (D / 8), slot = keys->slot[r];
+            uint4 piece = make_uint4(0, 0, 0, 0);
+            if (slot >= 0) {
+                struct f8_rows rows =
+                    f8_page(a.kv.k, a.kv.step, a.kv.page[slot_chunk(slot)], kv_head, a.d);
+                piece = f8_piece(rows, slot_row(slot), c, a.d);
+            }
+            *(uint4 *)(tile + piece_at<D>(r, c)) = piece;
+        }
+    } else if (a.d % 8 == 0) {
         for (int i = (int)threadIdx.x; i < KEYS * (D / 8); i += (int)blockDim.x) {
             int r = i / (D / 8), c = i % (D / 8);
             bool there = keys->slot[r] >= 0 && c * 8 < a.d;
@@ -370,6 +383,7 @@ static struct column_args args_of(struct device_work *w, const struct column_job
     a.group = group;
     a.d = d;
     a.scale = scale * 1.4426950408889634f;
+    a.f8 = kv->dtype == DTYPE_F8;
     listed = job->over_keys ? job->n_keys : a.n_keys;
     a.splits = (listed + KV_SPLIT - 1) / KV_SPLIT;
     return a;
@@ -389,7 +403,7 @@ void attention_columns(struct device_work *w, const struct column_job *job, int 
 {
     struct kv_layer kv = *job->run->kv;
     int groups = job->by_group ? kv.n_kv : 1, group = n_heads / kv.n_kv;
-    size_t head = dtype_row_size(kv.dtype, (int64_t)KV_CHUNK * kv.d);
+    size_t head = kv_head_size(kv.dtype, kv.d);
     float *sums;
     if (job->n_rows == 0 || job->n_keys == 0)
         return;

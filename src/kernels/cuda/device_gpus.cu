@@ -72,9 +72,7 @@ static enum pv_status alloc_kv(struct device *dev, const struct kv_shape *shape,
         void *mem = NULL;
         size_t size = 0;
         p->n_kv[r] = h.kv.to - h.kv.from;
-        p->page_size[r] = 2 * (size_t)shape->n_layers *
-                          dtype_row_size(shape->dtype, (int64_t)p->n_kv[r] * shape->head_dim) *
-                          KV_CHUNK;
+        p->page_size[r] = kv_page_size(shape->dtype, shape->n_layers, p->n_kv[r], shape->head_dim);
         s = mul_size(p->page_size[r], (size_t)shape->n_pages, &size)
                 ? device_alloc(g->gpu[r], &mem, size, err)
                 : fail(err, PV_E_LIMIT, "%d pages of %zu bytes are too many", shape->n_pages,

@@ -8,7 +8,7 @@
  *
  * Moves and copies get the lists of slots as kernel arguments, some at a time: for each slot its
  * page and its row in the page, which the host has looked up. */
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/f8.cuh"
 
 enum {
     ROPE_THREADS = 128,
@@ -36,15 +36,17 @@ struct rope_args {
 struct rope_head {
     const float *x, *norm;
     uint16_t *y;
+    uint8_t *code, *exponent; /* F8: destination of k and v; NULL: y is it */
     bool turn;
 };
 
 /* Find a head of row i of the run. Reads staged memory only, so it may be called before dep_wait.
  */
+template <bool F8>
 __device__ static inline struct rope_head rope_find(const struct rope_args &a,
                                                     const struct staged_run &run, int i, int head)
 {
-    struct rope_head h;
+    struct rope_head h = {};
     int row = run.row0 + i;
     if (head < a.n_heads) {
         size_t at = ((size_t)row * a.n_heads + head) * a.d;
@@ -62,7 +64,14 @@ __device__ static inline struct rope_head rope_find(const struct rope_args &a,
     struct kv_pages kv = a.kv;
     int slot = run.first_slot + run.pending + i;
     kv.page += (int)blockIdx.y * a.table_size;
-    h.y = (h.turn ? kv.k : kv.v) + slot_at(kv, page_of_row(kv, run, slot), head, slot, a.d);
+    int page = page_of_row(kv, run, slot);
+    if (F8) {
+        struct f8_rows rows = f8_page(h.turn ? kv.k : kv.v, kv.step, page, head, a.d);
+        h.code = (uint8_t *)rows.code + slot_row(slot) * a.d;
+        h.exponent = (uint8_t *)rows.exponent + slot_row(slot);
+    } else {
+        h.y = (h.turn ? kv.k : kv.v) + slot_at(kv, page, head, slot, a.d);
+    }
     return h;
 }
 
@@ -78,8 +87,34 @@ __device__ static inline void load4(float *x, const float *p)
     x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
 }
 
+/* Store the row of a head whose T threads have PAIRS numbers of either half each. All threads of
+ * the warp take part; `there`: the head exists. */
+template <int T>
+__device__ static inline void store_f8(const struct rope_head &h, float x[2][PAIRS], int part,
+                                       int half, bool there)
+{
+    float most = 0;
+#pragma unroll
+    for (int j = 0; j < 2 * PAIRS; j++) {
+        x[j / PAIRS][j % PAIRS] = f8_limit_row(x[j / PAIRS][j % PAIRS]);
+        most = fmaxf(most, fabsf(x[j / PAIRS][j % PAIRS]));
+    }
+#pragma unroll
+    for (int bit = T / 2; bit > 0; bit /= 2)
+        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, bit));
+    uint32_t exponent = f8_exponent_byte(most);
+    float scale = f8_scale(exponent);
+    if (!there || !h.code)
+        return;
+    *(uint32_t *)(h.code + part) = f8_round4(x[0], scale);
+    *(uint32_t *)(h.code + half + part) = f8_round4(x[1], scale);
+    if (part == 0)
+        *h.exponent = (uint8_t)exponent;
+}
+
 /* T threads per head; T = d / 8 is a power of two. */
-template <int T> __global__ __launch_bounds__(ROPE_THREADS) void rope_kv_few(struct rope_args a)
+template <int T, bool F8>
+__global__ __launch_bounds__(ROPE_THREADS) void rope_kv_few(struct rope_args a)
 {
     int i = (int)(blockIdx.x * ROPE_THREADS + threadIdx.x), heads = a.n_heads + 2 * a.n_kv;
     int unit = i / T, part = i % T * PAIRS, row = unit / heads, half = a.d / 2;
@@ -89,7 +124,7 @@ template <int T> __global__ __launch_bounds__(ROPE_THREADS) void rope_kv_few(str
     struct rope_head h = {};
     dep_launch();
     if (there)
-        h = rope_find(a, run, row, unit % heads);
+        h = rope_find<F8>(a, run, row, unit % heads);
     row += run.row0;
     dep_wait();
     if (there) {
@@ -102,7 +137,7 @@ template <int T> __global__ __launch_bounds__(ROPE_THREADS) void rope_kv_few(str
 #pragma unroll
     for (int bit = T / 2; bit > 0; bit /= 2)
         sum += __shfl_xor_sync(0xffffffffu, sum, bit);
-    if (!there)
+    if (!F8 && !there)
         return;
     if (h.norm) {
         float scale = 1.0f / sqrtf(sum / (float)a.d + a.eps), w[2][PAIRS];
@@ -125,22 +160,45 @@ template <int T> __global__ __launch_bounds__(ROPE_THREADS) void rope_kv_few(str
             x[1][j] = fmaf(v, c[j], u * s[j]);
         }
     }
-    *(uint2 *)(h.y + part) = four_bf16(x[0]);
-    *(uint2 *)(h.y + half + part) = four_bf16(x[1]);
+    if (!F8 || h.y) {
+        *(uint2 *)(h.y + part) = four_bf16(x[0]);
+        *(uint2 *)(h.y + half + part) = four_bf16(x[1]);
+    }
+    if constexpr (F8) /* last: it changes x */
+        store_f8<T>(h, x, part, half, there);
+}
+
+/* Numbers j and j + d / 2 of a head, normalised and rotated. */
+__device__ static inline float2 rope_pair(const struct rope_args &a, const struct rope_head &h,
+                                          int row, int j, float scale)
+{
+    int half = a.d / 2;
+    float u = h.x[j], v = h.x[j + half];
+    if (h.norm) {
+        u *= scale * h.norm[j];
+        v *= scale * h.norm[j + half];
+    }
+    if (h.turn) {
+        float c = a.cos[(size_t)row * half + j], s = a.sin[(size_t)row * half + j];
+        float turned = fmaf(u, c, -(v * s));
+        v = fmaf(v, c, u * s);
+        u = turned;
+    }
+    return make_float2(u, v);
 }
 
 /* One warp per head of any even size. */
-__global__ __launch_bounds__(ROPE_THREADS) void rope_kv_any(struct rope_args a)
+template <bool F8> __global__ __launch_bounds__(ROPE_THREADS) void rope_kv_any(struct rope_args a)
 {
     int i = (int)(blockIdx.x * ROPE_THREADS + threadIdx.x), heads = a.n_heads + 2 * a.n_kv;
     int unit = i / 32, lane = i % 32, row = unit / heads, half = a.d / 2;
     const struct staged_run run = a.run[blockIdx.y];
-    float scale = 1;
+    float scale = 1, most = 0;
     dep_launch();
     dep_wait();
     if (row >= run.n)
         return;
-    struct rope_head h = rope_find(a, run, row, unit % heads);
+    struct rope_head h = rope_find<F8>(a, run, row, unit % heads);
     row += run.row0;
     if (h.norm) {
         float sum = 0;
@@ -150,24 +208,31 @@ __global__ __launch_bounds__(ROPE_THREADS) void rope_kv_any(struct rope_args a)
             sum += __shfl_xor_sync(0xffffffffu, sum, bit);
         scale = 1.0f / sqrtf(sum / (float)a.d + a.eps);
     }
-    for (int j = lane; j < half; j += 32) {
-        float u = h.x[j], v = h.x[j + half];
-        if (h.norm) {
-            u *= scale * h.norm[j];
-            v *= scale * h.norm[j + half];
-        }
-        if (h.turn) {
-            float c = a.cos[(size_t)row * half + j], s = a.sin[(size_t)row * half + j];
-            float turned = fmaf(u, c, -(v * s));
-            v = fmaf(v, c, u * s);
-            u = turned;
-        }
-        h.y[j] = (uint16_t)bf16_bits(u);
-        h.y[j + half] = (uint16_t)bf16_bits(v);
+    for (int j = lane; j < half && (!F8 || h.y); j += 32) {
+        float2 x = rope_pair(a, h, row, j, scale);
+        h.y[j] = (uint16_t)bf16_bits(x.x);
+        h.y[j + half] = (uint16_t)bf16_bits(x.y);
     }
+    if (!F8 || h.y)
+        return;
+    for (int j = lane; j < half; j += 32) {
+        float2 x = rope_pair(a, h, row, j, scale);
+        most = fmaxf(most, fmaxf(fabsf(f8_limit_row(x.x)), fabsf(f8_limit_row(x.y))));
+    }
+    for (int bit = 16; bit > 0; bit /= 2)
+        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, bit));
+    uint32_t exponent = f8_exponent_byte(most);
+    for (int j = lane; j < half; j += 32) {
+        float2 x = rope_pair(a, h, row, j, scale);
+        h.code[j] = (uint8_t)f8_round(f8_limit_row(x.x) * f8_scale(exponent));
+        h.code[j + half] = (uint8_t)f8_round(f8_limit_row(x.y) * f8_scale(exponent));
+    }
+    if (lane == 0)
+        *h.exponent = (uint8_t)exponent;
 }
 
 /* n: number of rows of the longest run. */
+template <bool F8>
 static cudaError_t rope_launch(const struct device_work *w, const struct rope_args &a, int n,
                                int n_runs)
 {
@@ -177,20 +242,20 @@ static cudaError_t rope_launch(const struct device_work *w, const struct rope_ar
     dim3 grid((unsigned)((units + per_block - 1) / per_block), (unsigned)n_runs);
     dim3 block(ROPE_THREADS);
     if (!few)
-        return launch(rope_kv_any, grid, block, 0, w->stream, a);
+        return launch(rope_kv_any<F8>, grid, block, 0, w->stream, a);
     switch (threads) {
     case 1:
-        return launch(rope_kv_few<1>, grid, block, 0, w->stream, a);
+        return launch(rope_kv_few<1, F8>, grid, block, 0, w->stream, a);
     case 2:
-        return launch(rope_kv_few<2>, grid, block, 0, w->stream, a);
+        return launch(rope_kv_few<2, F8>, grid, block, 0, w->stream, a);
     case 4:
-        return launch(rope_kv_few<4>, grid, block, 0, w->stream, a);
+        return launch(rope_kv_few<4, F8>, grid, block, 0, w->stream, a);
     case 8:
-        return launch(rope_kv_few<8>, grid, block, 0, w->stream, a);
+        return launch(rope_kv_few<8, F8>, grid, block, 0, w->stream, a);
     case 16:
-        return launch(rope_kv_few<16>, grid, block, 0, w->stream, a);
+        return launch(rope_kv_few<16, F8>, grid, block, 0, w->stream, a);
     default:
-        return launch(rope_kv_few<32>, grid, block, 0, w->stream, a);
+        return launch(rope_kv_few<32, F8>, grid, block, 0, w->stream, a);
     }
 }
 
@@ -235,7 +300,9 @@ void rope_kv(struct device_work *w, const struct attn_block *b, const float *q, 
             continue;
         a.kv = pages_of(w, b->runs[r].kv, r);
         a.run = &w->staged->run[r];
-        work_check(w, rope_launch(w, a, n, end - r), "rope and cache");
+        bool f8 = b->runs[r].kv->dtype == DTYPE_F8;
+        work_check(w, (f8 ? rope_launch<true> : rope_launch<false>)(w, a, n, end - r),
+                   "rope and cache");
     }
 }
 
@@ -252,7 +319,8 @@ struct slot_args {
     const uint8_t *from_k, *from_v;
     size_t to_page, from_page; /* bytes from one page to the next */
     int n_kv;
-    int row; /* bytes per slot of one head */
+    int row;          /* bytes per slot of one head */
+    size_t head_size; /* bytes from one head to the next */
 };
 
 /* A unit is sizeof(T) bytes at the same offset in all slots of a head of K or V; these are its
@@ -271,7 +339,7 @@ __device__ static inline bool unit_find(const struct slot_args &a, int unit, str
     if (head >= 2 * a.n_kv)
         return false;
     head -= values ? a.n_kv : 0;
-    at += (size_t)head * KV_CHUNK * a.row;
+    at += (size_t)head * a.head_size;
     u->to = (values ? a.to_v : a.to_k) + at;
     u->from = (values ? a.from_v : a.from_k) + at;
     return true;
@@ -349,30 +417,50 @@ static cudaError_t slots_launch(const struct device_work *w, const struct slot_a
                   0, w->stream, a, list);
 }
 
-static void slots_run(struct device_work *w, const struct kv_layer *to, const struct kv_layer *from,
-                      const int *to_slots, const int *from_slots, int n, bool move)
+template <class T>
+static cudaError_t slots_any(const struct device_work *w, const struct slot_args &a,
+                             const struct slot_part &p)
+{
+    return p.n <= FEW_SLOTS ? slots_launch<T, FEW_SLOTS>(w, a, p)
+                            : slots_launch<T, MANY_SLOTS>(w, a, p);
+}
+
+/* Copy `row` bytes of each slot, which begin `at` bytes after the beginning of a head. */
+static void slots_part(struct device_work *w, const struct kv_layer *to,
+                       const struct kv_layer *from, const int *to_slots, const int *from_slots,
+                       int n, bool move, size_t at, int row)
 {
     struct slot_args a = {};
-    a.to_k = (uint8_t *)to->k;
-    a.to_v = (uint8_t *)to->v;
-    a.from_k = (const uint8_t *)from->k;
-    a.from_v = (const uint8_t *)from->v;
+    a.to_k = (uint8_t *)to->k + at;
+    a.to_v = (uint8_t *)to->v + at;
+    a.from_k = (const uint8_t *)from->k + at;
+    a.from_v = (const uint8_t *)from->v + at;
     a.to_page = to->page_size;
     a.from_page = from->page_size;
     a.n_kv = to->n_kv;
-    a.row = 2 * to->d;
+    a.row = row;
+    a.head_size = kv_head_size(to->dtype, to->d);
     for (int i = 0; i < n; i += MANY_SLOTS) {
         struct slot_part p = { to, from, to_slots + i, from_slots + i, n - i, move };
         cudaError_t e;
         p.n = p.n < MANY_SLOTS ? p.n : MANY_SLOTS;
         if (a.row % 16 == 0)
-            e = p.n <= FEW_SLOTS ? slots_launch<uint4, FEW_SLOTS>(w, a, p)
-                                 : slots_launch<uint4, MANY_SLOTS>(w, a, p);
+            e = slots_any<uint4>(w, a, p);
+        else if (a.row % 4 == 0)
+            e = slots_any<uint32_t>(w, a, p);
         else
-            e = p.n <= FEW_SLOTS ? slots_launch<uint32_t, FEW_SLOTS>(w, a, p)
-                                 : slots_launch<uint32_t, MANY_SLOTS>(w, a, p);
+            e = slots_any<uint8_t>(w, a, p);
         work_check(w, e, move ? "slots of the cache moved" : "slots of the cache copied");
     }
+}
+
+static void slots_run(struct device_work *w, const struct kv_layer *to, const struct kv_layer *from,
+                      const int *to_slots, const int *from_slots, int n, bool move)
+{
+    size_t row = dtype_row_size(to->dtype, to->d);
+    slots_part(w, to, from, to_slots, from_slots, n, move, 0, (int)row);
+    if (to->dtype == DTYPE_F8) /* the exponents */
+        slots_part(w, to, from, to_slots, from_slots, n, move, KV_CHUNK * row, 1);
 }
 
 void kv_move(struct device_work *w, const struct kv_layer *kv, const int *to, const int *from,
