@@ -101,7 +101,7 @@ void answer_json(struct buf *b, const struct answer *a, bool has_text)
         buf_puts(b, ",");
         parallel_json(b, &f, 1);
     }
-    if (a->method->lossy)
+    if (method_prunes_model(a->method))
         buf_printf(b, ",\"video_kept\":%.4g", st->video_kept);
 }
 
@@ -161,7 +161,9 @@ void answer_stats(const struct answer *a)
     fprintf(stderr, "answer  %6lld tokens in %8.3f s (%.1f tokens/s), %lld passes, method %s\n",
             (long long)st->tokens, st->decode_s, tokens_per_second(&f), (long long)st->passes,
             a->method->name);
-    if (a->method->lossy)
+    if (a->method->lossy && !method_prunes_model(a->method))
+        fprintf(stderr, "LOSSY   %s: keys and values were rounded to 8 bits\n", a->method->lossy);
+    if (method_prunes_model(a->method))
         fprintf(stderr,
                 "LOSSY   %s: an answer token reads %.1f %% of the video's keys and values\n",
                 a->method->lossy, 100 * st->video_kept);

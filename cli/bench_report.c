@@ -33,8 +33,10 @@ static const char *identity_word(const struct pv_method *m, enum identity identi
 {
     if (method_simulates(m) > 0)
         return "SIMULATED";
-    if (m->lossy)
+    if (method_prunes_model(m))
         return "LOSSY";
+    if (m->lossy) /* compared with plain decoding over the same cache */
+        return identity == SAME ? "yes LOSSY" : identity == DIFFERENT ? "NO LOSSY" : "LOSSY";
     return identity == SAME ? "yes" : identity == DIFFERENT ? "NO" : "-";
 }
 
@@ -363,7 +365,7 @@ void csv_rows(struct buf *b, const struct csv_row *row, const struct contenders 
         for (int i = 0; i < r->rounds[k].n; i++)
             buf_printf(b, "%c%d", i ? ' ' : ',', r->rounds[k].accepted[i]);
         buf_printf(b, "%s,%s,", r->rounds[k].n ? "" : ",", m->lossy ? m->lossy : "");
-        if (m->lossy)
+        if (method_prunes_model(m))
             buf_printf(b, "%.4f,%.4f\n", agreement(f), f->v[FIG_VIDEO_KEPT]);
         else
             buf_puts(b, ",\n");

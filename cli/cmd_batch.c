@@ -140,7 +140,8 @@ static int make_plan(const struct batch_args *a, struct plan *plan)
         return options_misuse("batch", "the output's name is too long");
     plan->model.limits.memory_bytes = a->session.memory;
     limit_args_set(&a->limits, &plan->model.limits);
-    r = method_args_check(&a->method, "batch", &plan->model, &plan->method, &plan->draft);
+    r = method_args_check(&a->method, &a->session, "batch", &plan->model, &plan->method,
+                          &plan->draft);
     if (r != OPTIONS_RUN)
         return r;
     plan->gen = sampling_args_params(&a->sampling);
@@ -193,7 +194,7 @@ static enum pv_status open_engine(pv_engine **out, pv_model *model, pv_model *dr
     struct pv_engine_params p = pv_engine_defaults();
     p.max_context = a->session.context;
     p.chunk = a->session.chunk;
-    p.kv_type = (enum pv_kv_type)a->session.kv_type;
+    p.kv_type = method_args_kv_type(&a->method, &a->session);
     p.max_requests = jobs;
     p.kv_bytes = a->kv_memory;
     p.draft = draft;

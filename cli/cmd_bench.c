@@ -497,6 +497,7 @@ static int run_models(struct bench *b)
     pv_model *model = NULL, *draft = NULL;
     int result = EXIT_FAILED;
 
+    sp.kv_type = method_args_kv_type(&b->args->method, &b->args->session);
     if (pv_model_open(&model, &b->model, &err))
         return report("%s", err.text);
     if (!can_be_shown(model, &b->model, clips_prepared(&b->clips)))
@@ -543,7 +544,8 @@ static int check(const struct bench_args *a, struct bench *b)
         return r;
     b->model.limits.memory_bytes = a->session.memory;
     limit_args_set(&a->limits, &b->model.limits);
-    r = method_args_list(&a->method, "bench", &b->model, methods, a->ratios, &b->who, &b->draft);
+    r = method_args_list(&a->method, &a->session, "bench", &b->model, methods, a->ratios, &b->who,
+                         &b->draft);
     b->test.simulate = a->simulate;
     for (int i = 1; i < b->who.n; i++)
         b->who.items[i].method.test = &b->test;

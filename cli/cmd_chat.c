@@ -287,6 +287,7 @@ static int run_model(struct chat *c)
     pv_model *model = NULL, *draft = NULL;
     int result = EXIT_FAILED;
 
+    sp.kv_type = method_args_kv_type(&c->args->method, &c->args->session);
     if (pv_model_open(&model, &c->model, &err))
         return report("%s", err.text);
     if (!pv_model_has_tokenizer(model)) {
@@ -327,7 +328,7 @@ int cmd_chat(int argc, char **argv)
     if (r == OPTIONS_RUN)
         r = model_args_check(&a.model, "chat", &c.model);
     if (r == OPTIONS_RUN)
-        r = method_args_check(&a.method, "chat", &c.model, &c.method, &c.draft);
+        r = method_args_check(&a.method, &a.session, "chat", &c.model, &c.method, &c.draft);
     if (r != OPTIONS_RUN)
         return r;
     c.model.limits.memory_bytes = a.session.memory;

@@ -340,6 +340,7 @@ static int run_model(const struct describe_args *a, const struct plan *plan)
     pv_session *session = NULL;
     int result = EXIT_FAILED;
 
+    sp.kv_type = method_args_kv_type(&a->method, &a->session);
     if (pv_model_open(&model, mp, &err))
         return report("%s", err.text);
     sp.speculate = speculates(plan);
@@ -396,9 +397,10 @@ static int make_plan(const struct describe_args *a, struct plan *plan)
     plan->model.limits.memory_bytes = a->session.memory;
     limit_args_set(&a->limits, &plan->model.limits);
     if (a->compare)
-        return method_args_list(&a->method, "describe", &plan->model, a->compare, NULL, &plan->who,
-                                &plan->draft);
-    return method_args_check(&a->method, "describe", &plan->model, &plan->method, &plan->draft);
+        return method_args_list(&a->method, &a->session, "describe", &plan->model, a->compare, NULL,
+                                &plan->who, &plan->draft);
+    return method_args_check(&a->method, &a->session, "describe", &plan->model, &plan->method,
+                             &plan->draft);
 }
 
 int cmd_describe(int argc, char **argv)

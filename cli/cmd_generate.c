@@ -243,6 +243,7 @@ static int run_model(const struct generate_args *a, const struct prompt *p,
     pv_session *session = NULL;
     int result = EXIT_FAILED;
 
+    sp.kv_type = method_args_kv_type(&a->method, &a->session);
     if (pv_model_open(&model, mp, &err))
         return report("%s", err.text);
     if (!p->n_ids && !pv_model_has_tokenizer(model)) {
@@ -288,7 +289,7 @@ int cmd_generate(int argc, char **argv)
     if (r == OPTIONS_RUN)
         r = cache_args_check(&a.cache, "generate");
     if (r == OPTIONS_RUN)
-        r = method_args_check(&a.method, "generate", &mp, &method, &draft);
+        r = method_args_check(&a.method, &a.session, "generate", &mp, &method, &draft);
     if (r != OPTIONS_RUN)
         return r;
     mp.limits.memory_bytes = a.session.memory;

@@ -187,7 +187,7 @@ static int configure(const struct serve_args *a, struct serve_config *c)
         r = options_misuse("serve", "--lossy is not for a server, whose clients could not tell its "
                                     "answers from the model's own");
     if (r == OPTIONS_RUN)
-        r = method_args_check(&a->method, "serve", &c->model, &c->method, &draft);
+        r = method_args_check(&a->method, &a->session, "serve", &c->model, &c->method, &draft);
     if (r != OPTIONS_RUN)
         return r;
     c->model.limits.memory_bytes = a->session.memory;

@@ -109,10 +109,11 @@ const struct option method_table[] = {
       POSITION_WORDS },
     { "keep", 0, NULL, OPTION_INT, AT(keep), 1, MAX_KEEP, "N",
       "Drafter sparse: KV cache entries used in each layer. Default: 1024.", NULL },
-    { "lossy", 0, NULL, OPTION_STRING, AT(lossy), 0, 0, "NAME:RATIO",
-      "Give the model itself only part of the video, which CHANGES the answer: fastv, sparsevlm, "
-      "pyramiddrop or dycoke, and the share of the video's tokens that the last layers do not see "
-      "(0 to 0.99). With plain decoding (ar) only. Default: never.",
+    { "lossy", 0, NULL, OPTION_STRING, AT(lossy), 0, 0, "NAME",
+      "Save work or memory in a way that CHANGES the answer. kv-fp8: keep the KV cache in 8 bits a "
+      "number, half the memory. Or give the model itself only part of the video, with plain "
+      "decoding (ar) only: NAME:RATIO, of fastv, sparsevlm, pyramiddrop or dycoke, and the share "
+      "of the video's tokens that the last layers do not see (0 to 0.99). Default: never.",
       NULL },
 };
 _Static_assert(sizeof method_table / sizeof *method_table == N_METHOD_OPTIONS, "rows");
@@ -145,6 +146,11 @@ double method_simulates(const struct pv_method *m)
     return m->test ? m->test->simulate : 0;
 }
 
+bool method_prunes_model(const struct pv_method *m)
+{
+    return m->lossy && strcmp(m->lossy, PV_LOSSY_KV_FP8) != 0;
+}
+
 bool method_prunes(const struct pv_method *m)
 {
     return view_of(m) && view_of(m)->takes_ratio;
@@ -170,7 +176,11 @@ void method_json(struct buf *b, const struct pv_method *m, const char *label)
 /* Nobody shall take a lossy answer for the model's own. */
 static void warn_lossy(const struct pv_method *m)
 {
-    if (m->lossy)
+    if (m->lossy && !method_prunes_model(m))
+        report("warning: lossy (%s): the KV cache is rounded to 8 bits, and the answer may differ "
+               "from that of the model with a 16-bit cache",
+               m->lossy);
+    if (method_prunes_model(m))
         report("warning: lossy (%s): the model does not see all of the video, and its answer may "
                "differ from that of plain decoding",
                m->lossy);
@@ -468,6 +478,25 @@ void set_head(const struct method_args *a, struct pv_model_params *mp, const cha
     mp->draft_text = head ? a->draft_text : NULL;
 }
 
+static bool wants_fp8(const struct method_args *a)
+{
+    return a->lossy && !strcmp(a->lossy, PV_LOSSY_KV_FP8);
+}
+
+enum pv_kv_type method_args_kv_type(const struct method_args *a, const struct session_args *session)
+{
+    return wants_fp8(a) ? PV_KV_FP8 : (enum pv_kv_type)session->kv_type;
+}
+
+static int check_kv_type(const struct method_args *a, const struct session_args *session,
+                         const char *command)
+{
+    if (wants_fp8(a) && session->kv_type != PV_KV_AUTO)
+        return options_misuse(command, "--lossy kv-fp8 and --kv-type both choose the type of the "
+                                       "KV cache: give one");
+    return OPTIONS_RUN;
+}
+
 /* --- one method --- */
 
 /* The preset that is meant when none is named. */
@@ -475,13 +504,14 @@ static const char *implied_method(const struct method_args *a, bool has_drafter)
 {
     if (a->drafter >= 0)
         return pv_drafter_find(a->drafter)->preset;
-    if (a->lossy && !a->draft && !a->head)
+    if (a->lossy && !wants_fp8(a) && !a->draft && !a->head)
         return "ar";
     return has_drafter || a->draft ? "auto" : "ar";
 }
 
-int method_args_check(const struct method_args *a, const char *command, struct pv_model_params *mp,
-                      struct pv_method *out, const char **draft)
+int method_args_check(const struct method_args *a, const struct session_args *session,
+                      const char *command, struct pv_model_params *mp, struct pv_method *out,
+                      const char **draft)
 {
     const char *path = method_args_draft(a, mp), *head = method_args_head(a, mp);
     const char *implied = implied_method(a, path || head), *name, *why;
@@ -491,6 +521,8 @@ int method_args_check(const struct method_args *a, const char *command, struct p
     struct pv_method m = { .size = sizeof m };
     int r = check_words(a, command);
 
+    if (r == OPTIONS_RUN)
+        r = check_kv_type(a, session, command);
     if (r != OPTIONS_RUN)
         return r;
     if (a->head && a->draft && self)
@@ -618,6 +650,11 @@ static int add_named(struct contenders *list, const struct method_args *a, const
                               name);
     if (*changes)
         r = variant_parse(command, changes, &one, words);
+    if (r == OPTIONS_RUN && one.lossy != a->lossy && (wants_fp8(a) || wants_fp8(&one)))
+        r = options_misuse(command,
+                           "\"%s\": the methods of a list share one KV cache; --lossy kv-fp8 "
+                           "rounds it for all of them, and none can have a lossy method of its own",
+                           word);
     if (r != OPTIONS_RUN)
         return r;
     change(&one, &m, self, self ? NULL : head, &passed_over);
@@ -637,9 +674,9 @@ static bool prunes_any(const struct contenders *list)
     return false;
 }
 
-int method_args_list(const struct method_args *a, const char *command, struct pv_model_params *mp,
-                     const char *names, const char *ratios, struct contenders *out,
-                     const char **draft)
+int method_args_list(const struct method_args *a, const struct session_args *session,
+                     const char *command, struct pv_model_params *mp, const char *names,
+                     const char *ratios, struct contenders *out, const char **draft)
 {
     const char *path = method_args_draft(a, mp), *head = method_args_head(a, mp);
     struct pv_method plain = { .size = sizeof plain };
@@ -647,11 +684,14 @@ int method_args_list(const struct method_args *a, const char *command, struct pv
 
     if (r == OPTIONS_RUN && a->method)
         r = options_misuse(command, "--method is for one method, and here is a list of them");
-    if (r == OPTIONS_RUN && a->lossy)
+    if (r == OPTIONS_RUN)
+        r = check_kv_type(a, session, command);
+    if (r == OPTIONS_RUN && a->lossy && !wants_fp8(a))
         r = options_misuse(command, "--lossy is for one method; in a list, ar+lossy=%s is one",
                            a->lossy);
     out->n = 0;
     pv_method_find(&plain, "ar", NULL);
+    plain.lossy = a->lossy;
     add_contender(out, &plain, "ar");
     for (const char *at = names; at && r == OPTIONS_RUN; at = strchr(at, ',')) {
         char word[LABEL_SIZE];
@@ -669,7 +709,7 @@ int method_args_list(const struct method_args *a, const char *command, struct pv
         out->items[i].method.name = out->items[i].label;
         if (out->items[i].method.lossy)
             out->items[i].method.lossy = out->items[i].lossy;
-        if (r == OPTIONS_RUN)
+        if (r == OPTIONS_RUN && (i == 0 || !wants_fp8(a))) /* once for all that share the cache */
             warn_lossy(&out->items[i].method);
         if (drafter_of(&out->items[i].method)->needs_draft)
             *draft = path;

@@ -53,18 +53,23 @@ void set_draft_vision(const struct method_args *a, struct pv_model_params *draft
 /* Set the model's draft head (NULL: none), and the draft vocabulary that the options ask for. */
 void set_head(const struct method_args *a, struct pv_model_params *mp, const char *head);
 
+/* The type of the KV cache: that of --kv-type, or of --lossy kv-fp8. */
+enum pv_kv_type method_args_kv_type(const struct method_args *a,
+                                    const struct session_args *session);
+
 /* The method that the options describe. *draft: the draft model that it needs, NULL: none; a draft
  * head that it needs is set in *mp. Returns OPTIONS_RUN, or reports a misuse and returns its exit
  * status. */
-int method_args_check(const struct method_args *a, const char *command, struct pv_model_params *mp,
-                      struct pv_method *out, const char **draft);
+int method_args_check(const struct method_args *a, const struct session_args *session,
+                      const char *command, struct pv_model_params *mp, struct pv_method *out,
+                      const char **draft);
 
 /* A comma-separated list of methods: NAME or NAME:self, followed by the changes of a variant
  * (method_variant.h). The options apply to every method that uses them. With `ratios`
  * (comma-separated numbers; NULL: none) each method that prunes is entered once per ratio. */
-int method_args_list(const struct method_args *a, const char *command, struct pv_model_params *mp,
-                     const char *names, const char *ratios, struct contenders *out,
-                     const char **draft);
+int method_args_list(const struct method_args *a, const struct session_args *session,
+                     const char *command, struct pv_model_params *mp, const char *names,
+                     const char *ratios, struct contenders *out, const char **draft);
 
 /* Its label, and its ratio if it prunes. */
 void contender_title(char *out, size_t size, const struct contender *c);
@@ -75,6 +80,8 @@ const char *drafter_name(enum pv_drafter drafter);
 void method_json(struct buf *b, const struct pv_method *m, const char *label);
 /* The simulated probability of acceptance; 0: not simulated. */
 double method_simulates(const struct pv_method *m);
+/* Whether the model itself gets only part of the video (--lossy NAME:RATIO). */
+bool method_prunes_model(const struct pv_method *m);
 /* Whether the method's view uses a ratio. */
 bool method_prunes(const struct pv_method *m);
 

@@ -143,7 +143,7 @@ static bool wants_features(const struct pv_method *m)
 {
     const struct pv_drafter_info *who = pv_drafter_find(m->drafter);
     const struct pv_view_info *view = pv_view_find(m->view);
-    return m->lossy || who->own_weights || view->features ||
+    return method_prunes_model(m) || who->own_weights || view->features ||
            (who->needs_head && who->reads_prompt && view->videos);
 }
 
@@ -182,7 +182,7 @@ static enum identity identify(const struct course *c, const struct pv_method *m)
 {
     size_t n;
     const int32_t *ids = pv_session_answer(c->session, &n);
-    if (m->lossy || method_simulates(m) > 0 ||
+    if (method_prunes_model(m) || method_simulates(m) > 0 ||
         (m->accept == PV_ACCEPT_REJECTION && c->t->gen.temperature > 0))
         return NOT_COMPARED;
     if (n != c->n_answer || memcmp(ids, c->answer, n * sizeof *ids) != 0)
@@ -335,7 +335,7 @@ static enum pv_status run_one(struct course *c, int r, int k, struct pv_error *e
     }
     if (!s && r == 0 && k == 0)
         s = keep_answer(c, err);
-    if (!s && m->lossy)
+    if (!s && method_prunes_model(m))
         s = compare_lossy(c, &run->f, err);
     if (!s && (r == 0 || c->out->identity[k] == SAME))
         c->out->identity[k] = identify(c, m);
@@ -372,7 +372,8 @@ static void reduce(const struct course *c, const struct figures *first, double *
                                        : 0;
         f->v[FIG_VIDEO_S] = first->v[FIG_VIDEO_S];
         f->v[FIG_VISION_S] = first->v[FIG_VISION_S];
-        if (!who->items[k].method.lossy) /* it reuses nothing, so its prefills are whole */
+        if (!method_prunes_model(
+                &who->items[k].method)) /* it reuses nothing, so its prefills are whole */
             f->v[FIG_PREFILL_S] = first->v[FIG_PREFILL_S];
     }
 }

@@ -77,8 +77,10 @@ enum pv_type {
 
 /* Number type of KV cache entries. AUTO: BF16 on a GPU; on a CPU F16 if the weights are F16 or F32
  * (BF16 would lose precision), otherwise whichever of the two is faster on this CPU. Values beyond
- * the range of F16 are clamped. */
-enum pv_kv_type { PV_KV_AUTO, PV_KV_F16, PV_KV_BF16, PV_KV_F32 };
+ * the range of F16 are clamped. FP8 needs half the memory of the 16-bit types and is lossy: keys
+ * and values are rounded to 4 significant bits (E4M3, with an exponent for each row of a head), so
+ * the answer may be another one. AUTO never chooses it. */
+enum pv_kv_type { PV_KV_AUTO, PV_KV_F16, PV_KV_BF16, PV_KV_F32, PV_KV_FP8 };
 
 /* Upper limits, checked before anything is decoded or allocated. (To count its frames, a file is
  * opened and its first frame decoded.) Zero means the default, which is given where it is fixed. */
@@ -290,9 +292,14 @@ struct pv_method {
     /* Lossy: the model itself gets only part of each video, so the answer is another one.
      * NAME:RATIO as "fastv:0.5" (names: pv_lossy_name); RATIO is the share of the video's tokens
      * that the last layers do not see, 0 to 0.99. With plain decoding only. No method has it by
-     * default. NULL: the model sees all. Must outlive the answer. */
+     * default. NULL: the model sees all. Must outlive the answer.
+     *
+     * PV_LOSSY_KV_FP8 prunes nothing and goes with every method: it says that the answer comes from
+     * a KV cache of PV_KV_FP8, and is refused if the cache has another type. */
     const char *lossy;
 };
+
+#define PV_LOSSY_KV_FP8 "kv-fp8"
 
 /* Which frames of a video are taken. AUTO: the rule of the model's family. */
 enum pv_frame_rule {

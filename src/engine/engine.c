@@ -179,10 +179,11 @@ enum pv_status pv_engine_open(pv_engine **out, pv_model *model,
                     "%s scores only %d of its %d tokens: it can only be a draft model",
                     model_file_path(model->file), decoder_config(model->dec)->vocab,
                     pv_model_vocab_size(model));
-    if ((unsigned)p->kv_type > PV_KV_F32)
+    if ((unsigned)p->kv_type > PV_KV_FP8)
         return fail(err, PV_E_ARG, "unknown KV cache type %d", (int)p->kv_type);
-    if (model->gpu >= 0 && kv != DTYPE_BF16)
-        return fail(err, PV_E_UNSUPPORTED, "a KV cache of %s was asked for: on a GPU it is bf16",
+    if (model->gpu >= 0 && kv != DTYPE_BF16 && kv != DTYPE_F8)
+        return fail(err, PV_E_UNSUPPORTED,
+                    "a KV cache of %s was asked for: on a GPU it is bf16 (or fp8, which is lossy)",
                     dtype_name(kv));
     e = mem_zalloc(sizeof *e);
     if (!e)

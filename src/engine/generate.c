@@ -10,6 +10,7 @@
 #include "engine/prefill.h"
 #include "engine/speculate.h"
 #include "format/tensor_check.h"
+#include "spec/lossy.h"
 #include "spec/method_rules.h"
 
 #include <string.h>
@@ -164,6 +165,12 @@ static enum pv_status check_params(const struct pv_session *s, const struct pv_g
     if (p->max_new_tokens < 1)
         return fail(err, PV_E_ARG, "%d new tokens were asked for, at least 1 is possible",
                     p->max_new_tokens);
+    if (p->method && p->method->lossy && !lossy_prunes(p->method->lossy) &&
+        s->engine->kv != DTYPE_F8)
+        return fail(err, PV_E_ARG,
+                    "method.lossy is \"" PV_LOSSY_KV_FP8 "\", but the KV cache is %s: open the "
+                    "engine with kv_type PV_KV_FP8",
+                    dtype_name(s->engine->kv));
     if (s->n_pending > 0)
         return fail(err, PV_E_ARG, "a video or picture was added without the text of its message");
     if (s->seq.line.n == 0)
@@ -210,7 +217,7 @@ static enum pv_status read_prompt(struct speculation *sp, struct lossy_run **los
 {
     struct pv_session *s = sp->s;
     enum pv_status st = speculation_start(sp, err);
-    if (st || !sp->p->method || !sp->p->method->lossy)
+    if (st || !sp->p->method || !lossy_prunes(sp->p->method->lossy))
         return st ? st : speculation_prefill(sp, s->answer.want, err);
     st = lossy_open(lossy, s, sp->p, err);
     return st ? st : lossy_prefill(*lossy, s->answer.want, err);

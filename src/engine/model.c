@@ -523,6 +523,8 @@ enum dtype model_kv_dtype(const struct pv_model *m, enum pv_kv_type type)
         return DTYPE_BF16;
     case PV_KV_F32:
         return DTYPE_F32;
+    case PV_KV_FP8:
+        return DTYPE_F8;
     default:
         return m->gpu >= 0 || (fast_bf16 && !layers_are_fine(m->file)) ? DTYPE_BF16 : DTYPE_F16;
     }

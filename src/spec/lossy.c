@@ -113,6 +113,11 @@ const char *pv_lossy_name(int i)
     return lossy_name(i);
 }
 
+bool lossy_prunes(const char *text)
+{
+    return text && strcmp(text, PV_LOSSY_KV_FP8) != 0;
+}
+
 /* A number from 0 to most_ratio, and nothing behind it. */
 static bool parse_ratio(const char *text, double *out)
 {
@@ -137,7 +142,9 @@ enum pv_status lossy_plan(struct lossy_plan *out, const char *text, int n_layers
         snprintf(names + used, sizeof names - used, k ? ", %s" : "%s", methods[k].name);
     }
     if (i == N_METHODS)
-        return fail(err, PV_E_ARG, "unknown lossy method '%.40s' (expected NAME:RATIO with %s)",
+        return fail(err, PV_E_ARG,
+                    "unknown lossy method '%.40s' (expected " PV_LOSSY_KV_FP8
+                    ", or NAME:RATIO with %s)",
                     text, names);
     if (text[len] != ':' || !parse_ratio(text + len + 1, &p.ratio))
         return fail(err, PV_E_ARG,

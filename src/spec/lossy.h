@@ -34,6 +34,8 @@ struct lossy_plan {
     struct lossy_stage stage[LOSSY_MAX_STAGES];
 };
 
+/* Whether pv_method.lossy asks for a plan: not if it is NULL or only names the KV cache's type. */
+bool lossy_prunes(const char *text);
 /* "fastv"; NULL past the last. */
 const char *lossy_name(int i);
 /* "fastv:0.5" for a model of so many layers. PV_E_ARG: no such method, or a ratio that is none;

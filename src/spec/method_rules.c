@@ -186,7 +186,7 @@ static enum pv_status check_view(const struct pv_method *m, const struct drafter
 static enum pv_status check_lossy(const struct pv_method *m, struct pv_error *err)
 {
     struct lossy_plan plan;
-    if (!m->lossy)
+    if (!lossy_prunes(m->lossy))
         return PV_OK;
     if (m->drafter != PV_DRAFT_NONE)
         return fail(err, PV_E_ARG,

@@ -63,3 +63,49 @@ misuse lossy_variant_of_sd 'is for plain decoding' bench lossy.y4m -m lossy.gguf
     --methods sd+lossy=fastv:0.5
 misuse lossy_in_a_list 'ar.lossy=fastv:0.5 is one' bench lossy.y4m -m lossy.gguf --lossy fastv:0.5
 misuse lossy_server '--lossy is not for a server' serve -m lossy.gguf --lossy fastv:0.5
+
+# An 8-bit KV cache: labelled everywhere, with any method, and drafting still changes nothing.
+lossy_fp8_memory() { sed -n 's/.*"peak_bytes":\([0-9]*\).*/\1/p' out; }
+run $lossy_ask --json --kv-type bf16 -c 16384
+lossy_bf16_bytes=$(lossy_fp8_memory)
+run $lossy_ask --json --stats --lossy kv-fp8 -c 16384
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+grep -q '"method":"ar".*"lossy":"kv-fp8"' out || why="the JSON does not say lossy"
+grep -q '"video_kept"' out && why="the JSON has a share of the video, of which all is there"
+grep -q '^prevue: warning: lossy (kv-fp8): the KV cache' err || why="stderr does not warn"
+grep -q '^LOSSY   kv-fp8: keys and values' err || why="the statistics do not say lossy"
+[ "$(lossy_fp8_memory)" -lt "$lossy_bf16_bytes" ] || why="it needs no less memory than bf16"
+verdict lossy_fp8 "$why"
+lossy_fp8_ids=$(json_ids)
+run $lossy_ask --json --lossy kv-fp8 -d self --method sd
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+[ "$(json_ids)" = "$lossy_fp8_ids" ] || why="drafting changes the answer"
+grep -q '"method":"sd".*"lossy":"kv-fp8"' out || why="the JSON does not say lossy"
+verdict lossy_fp8_drafting "$why"
+
+run bench lossy.y4m -m lossy.gguf -d self --frames 4 -n 12 --ignore-eos --repeat 1 --bits \
+    --methods ngram,sd,specvlm --lossy kv-fp8 --csv lossy-fp8.csv
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+[ "$(grep -c ' yes LOSSY' out)" -eq 4 ] || why="not four rows that are identical and lossy"
+[ "$(grep -c ',yes LOSSY,.*,kv-fp8,,$' lossy-fp8.csv)" -eq 4 ] || why="not four rows of CSV"
+[ "$(grep -c 'warning: lossy' err)" -eq 1 ] || why="not one warning"
+verdict lossy_fp8_bench "$why"
+
+run batch lossy_list.jsonl -o lossy_fp8.jsonl -m lossy.gguf --frames 4 -n 4 --lossy kv-fp8
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+grep -q '"lossy":"kv-fp8"' lossy_fp8.jsonl || why="the result does not say lossy"
+verdict lossy_fp8_batch "$why"
+
+misuse lossy_fp8_twice 'both choose the type of the KV cache: give one' $lossy_ask --lossy kv-fp8 \
+    --kv-type f16
+misuse lossy_fp8_ratio 'unknown lossy method' $lossy_ask --lossy kv-fp8:0.5
+misuse lossy_fp8_is_no_plain_type 'takes one of: auto f16 bf16 f32' $lossy_ask --kv-type fp8
+misuse lossy_fp8_variant 'methods of a list share one KV cache' bench lossy.y4m -m lossy.gguf \
+    --methods ar+lossy=kv-fp8
+misuse lossy_fp8_and_pruning 'methods of a list share one KV cache' bench lossy.y4m -m lossy.gguf \
+    --lossy kv-fp8 --methods ar+lossy=fastv:0.5
+misuse lossy_fp8_server '--lossy is not for a server' serve -m lossy.gguf --lossy kv-fp8

@@ -145,6 +145,19 @@ TEST(lossy_methods_prune_alike)
     }
 }
 
+/* A lossy cache does not make drafting lossy, nor rows depend on their company. */
+TEST(requests_with_a_cache_of_fp8_do_not_see_each_other)
+{
+    static struct world w;
+    if (!tiny_world_open(&w, &family_llava_onevision, EAGLE_HEAD, "cuda", cpu_level_best()))
+        return;
+    w.kv = PV_KV_FP8;
+    w.n_prompts = 4;
+    w.n_new = 8;
+    w.max_jobs = 5;
+    run_world(&w, 6200, 3);
+}
+
 TEST(requests_of_llava_on_hopper_do_not_see_each_other)
 {
     struct cudasim_gpu gpu;

@@ -6,7 +6,8 @@
 
 TEST(answers_of_several_gpus)
 {
-    static const char *const names[] = { "specvlm", "sparrow", "pearl" };
+    static const char *const names[] = { "specvlm", "sparrow", "pearl", "specvlm" };
+    static const enum pv_kv_type types[] = { PV_KV_BF16, PV_KV_BF16, PV_KV_BF16, PV_KV_FP8 };
     static struct world one, two;
     static struct answer want, got;
     struct pv_session_params sp = pv_session_defaults();
@@ -14,7 +15,6 @@ TEST(answers_of_several_gpus)
     struct cudasim_gpu gpu;
     sp.max_context = CONTEXT;
     sp.chunk = 37;
-    sp.kv_type = PV_KV_BF16;
     cudasim_is(&gpu);
     gpu.gpus = 2;
     cudasim_be(&gpu);
@@ -28,6 +28,7 @@ TEST(answers_of_several_gpus)
         for (int k = 0; k < 2; k++) {
             pv_session *s = NULL;
             sp.draft = k ? two.draft : one.draft;
+            sp.kv_type = types[i];
             if (!CHECK_MSG(!pv_session_open(&s, k ? two.target : one.target, &sp, &err), "%s",
                            err.text))
                 break;

@@ -77,12 +77,13 @@ TEST(chunk_and_threads_change_nothing)
 
 TEST(every_kv_type_and_cpu_mask_answers)
 {
-    static const enum pv_kv_type types[] = { PV_KV_AUTO, PV_KV_F16, PV_KV_BF16, PV_KV_F32 };
+    static const enum pv_kv_type types[] = { PV_KV_AUTO, PV_KV_F16, PV_KV_BF16, PV_KV_F32,
+                                             PV_KV_FP8 };
     const char *path = path_of(false, 0);
     int32_t prompt[N_PROMPT], ids[4];
     make_prompt(prompt, N_PROMPT, 2);
     for (int level = 0; level < N_CPU_LEVELS; level++)
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 5; i++) {
             struct pv_model_params mp = pv_model_defaults();
             struct pv_session_params sp = pv_session_defaults();
             pv_model *m = NULL;
