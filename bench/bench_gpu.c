@@ -51,6 +51,7 @@ static const char usage[] =
     "  --contexts LIST      slots filled before a step (256,2560,25088)\n"
     "  --rows LIST          rows of a step (1,6,10,26,64); 26 also as a tree\n"
     "  --batches LIST       SEQUENCESxROWS of a batch's step, ROWS with a t: trees (32x1,16x8t)\n"
+    "  --kv TYPE            KV caches of bf16 or fp8 (bf16)\n"
     "  --batch-context N    slots filled of each sequence (4096)\n"
     "  --prefill N          tokens of the prompt (25088)\n"
     "  --chunk N            rows of a step of the prefill (8192)\n"
@@ -214,6 +215,10 @@ static bool parse_option(struct args *a, const char *name, const char *value)
     if (!strcmp(name, "--device")) {
         a->rig.gpu = !strcmp(value, "cuda");
         return a->rig.gpu || !strcmp(value, "cpu");
+    }
+    if (!strcmp(name, "--kv")) {
+        a->rig.kv = !strcmp(value, "fp8") ? DTYPE_F8 : DTYPE_BF16;
+        return !strcmp(value, dtype_name(a->rig.kv));
     }
     if (!strcmp(name, "--what"))
         return parse_parts(value, a->part);
@@ -395,7 +400,7 @@ static void find_maker(struct args *a, const char *self)
 int main(int argc, char **argv)
 {
     static struct args a = {
-        .rig = { .gpu = true, .folder = "build/hollow", .peak = 790e12 },
+        .rig = { .gpu = true, .folder = "build/hollow", .peak = 790e12, .kv = DTYPE_BF16 },
         .plan = { .contexts = { { 256, 2560, 25088 }, 3 },
                   .rows = { { 1, 6, 10, 26, 64 }, 5 },
                   .repeat = 20,

@@ -32,6 +32,7 @@ struct rig {
     double bandwidth;    /* bytes/s: the larger of the measured and the given speed */
     double peak;         /* operations/s */
     int draft_vocab;     /* tokens that drafters score; 0: all */
+    enum dtype kv;       /* type of KV caches: BF16 or F8 */
     struct results *results;
 };
 
@@ -53,6 +54,7 @@ struct rig_model {
     bool own_device;
     struct decoder *dec;
     double open_s;
+    enum dtype kv; /* the rig's */
 };
 
 /* `name`: SHAPE:TYPE. The file is written if it does not exist yet. layers: number of layers

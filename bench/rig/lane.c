@@ -30,7 +30,11 @@ enum pv_status rig_fill_pool(struct kvpool *pool, struct device *dev, enum dtype
     for (size_t at = 0; at < piece + FILL_SHIFTS * element; at += FILL_SHIFTS * element) {
         for (int i = 0; i < FILL_SHIFTS; i++)
             row[i] = rng_normal(&rng);
-        row_from_f32(bytes + at, row, t, FILL_SHIFTS);
+        if (t == DTYPE_F8) /* bytes that are good as codes and as exponents (tensor/f8.h) */
+            for (int i = 0; i < FILL_SHIFTS; i++)
+                bytes[at + (size_t)i] = (uint8_t)(0xe8 + rng_next(&rng) % 8);
+        else
+            row_from_f32(bytes + at, row, t, FILL_SHIFTS);
     }
     for (size_t at = 0; at < kvpool_size(pool); at += piece) {
         size_t n = kvpool_size(pool) - at < piece ? kvpool_size(pool) - at : piece;
@@ -60,11 +64,11 @@ enum pv_status lane_open(struct lane *l, const struct rig_model *m, int context,
     for (int i = 0; i < max_rows && !s; i++)
         l->rows[i] = i;
     if (!s)
-        s = decoder_state_open(&l->state, m->dec, max_rows, max_logits, context, DTYPE_BF16, err);
+        s = decoder_state_open(&l->state, m->dec, max_rows, max_logits, context, m->kv, err);
     if (!s)
-        s = kvcache_open(&l->kv, m->dev, decoder_config(m->dec), DTYPE_BF16, context, err);
+        s = kvcache_open(&l->kv, m->dev, decoder_config(m->dec), m->kv, context, err);
     if (!s)
-        s = rig_fill_pool(l->kv.pool, m->dev, DTYPE_BF16, err);
+        s = rig_fill_pool(l->kv.pool, m->dev, m->kv, err);
     if (s)
         lane_close(l);
     return s;

@@ -192,7 +192,7 @@ enum pv_status rig_model_open(struct rig_model *m, struct rig *r, const char *na
     const char *colon = strchr(name, ':');
     double start = clock_now();
     enum pv_status s;
-    *m = (struct rig_model){ .dev = r->dev };
+    *m = (struct rig_model){ .dev = r->dev, .kv = r->kv };
     if (!colon)
         return fail(err, PV_E_ARG, "%s is not SHAPE:TYPE", name);
     snprintf(m->shape, sizeof m->shape, "%.*s", (int)(colon - name), name);
@@ -272,7 +272,8 @@ double rig_weight_bytes(const struct rig_model *m, int rows)
 double rig_kv_bytes(const struct rig_model *m, int slots)
 {
     const struct config *c = model_file_config(m->mf);
-    return 4.0 * c->n_layers * c->n_kv_heads * c->head_dim * slots;
+    double page = (double)kv_page_size(m->kv, c->n_layers, c->n_kv_heads, c->head_dim);
+    return page / KV_CHUNK * slots;
 }
 
 /* In the last layer, only wanted rows continue after attention. */

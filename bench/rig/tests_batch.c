@@ -42,11 +42,11 @@ static enum pv_status batch_open(struct batch *b, const struct rig_model *m,
     enum pv_status s;
     b->m = m;
     b->n = p->sequences * p->rows;
-    s = decoder_state_open(&b->state, m->dec, b->n, b->n, most, DTYPE_BF16, err);
+    s = decoder_state_open(&b->state, m->dec, b->n, b->n, most, m->kv, err);
     if (!s)
-        s = kvpool_open(&b->pool, m->dev, c, DTYPE_BF16, pages, err);
+        s = kvpool_open(&b->pool, m->dev, c, m->kv, pages, err);
     if (!s)
-        s = rig_fill_pool(b->pool, m->dev, DTYPE_BF16, err);
+        s = rig_fill_pool(b->pool, m->dev, m->kv, err);
     for (int i = 0; i < p->sequences && !s; i++) {
         s = kvcache_attach(&b->kv[i], b->pool, most, err);
         b->n_seqs = i + 1;
