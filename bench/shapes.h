@@ -63,6 +63,7 @@ static const struct shape shapes[] = {
     { "nano-draft", "qwen2", 256, 3, 4, 1, 64, 448, 3072, 32768, true, NULL, NULL, NULL },
     { "ov05", "qwen2", 896, 24, 14, 2, 64, 4864, 152000, 32768, true, &siglip, NULL, NULL },
     { "ov7", "qwen2", 3584, 28, 28, 4, 128, 18944, 152128, 32768, false, &siglip, NULL, NULL },
+    { "ov32", "qwen2", 5120, 64, 40, 8, 128, 27648, 152128, 32768, false, &siglip, NULL, NULL },
     { "qwen2.5-vl-3b", "qwen2vl", 2048, 36, 16, 2, 128, 11008, 151936, 128000, true, &qwen_vit,
       NULL, NULL },
     { "qwen2.5-vl-7b", "qwen2vl", 3584, 28, 28, 4, 128, 18944, 152064, 128000, false, &qwen_vit,

@@ -102,7 +102,7 @@ static enum pv_status choose_sizes(struct pv_engine *e, const struct pv_engine_p
 static enum pv_status check_memory(struct pv_engine *e, int64_t tokens, struct pv_error *err)
 {
     const struct pv_model *m = e->model;
-    uint64_t need = kvpool_cost(decoder_config(m->dec), e->kv, pages_of(tokens)) +
+    uint64_t need = sizeof *e + kvpool_cost(decoder_config(m->dec), e->kv, pages_of(tokens)) +
                     decoder_state_size(m->dec, engine_rows(e), engine_logits(e), e->context, e->kv);
     if (need > m->limits.memory_bytes)
         return fail(err, PV_E_LIMIT,

@@ -9,6 +9,7 @@
 #include "engine/state_cache.h"
 #include "engine/vision_cache.h"
 #include "spec/drafter_kind.h"
+#include "spec/policy.h"
 #include "spec/price.h"
 
 #include <stdatomic.h>
@@ -19,6 +20,13 @@ struct draft_engine {
     struct decoder_state *state; /* NULL: the target's */
     struct batch *batch;         /* NULL: not open */
     size_t size;
+};
+
+/* What `auto` has learnt from earlier answers. */
+struct auto_memory {
+    struct policy policy; /* of the answer that ended last */
+    bool answered;
+    double short_share; /* of answers too short for a drafter; decays */
 };
 
 struct pv_engine {
@@ -40,8 +48,9 @@ struct pv_engine {
     /* Statistics of the rounds of all sessions with each drafter, for fitted trees and `auto`. Used
      * by the scheduler's thread only. */
     struct price_book book[PV_DRAFT_COUNT][PRICE_BOOKS];
-    uint64_t vision_bytes;     /* limit of `tower_rows` */
-    atomic_size_t fixed_bytes; /* pools and scratch */
+    struct auto_memory learnt[PV_DRAFT_COUNT][PRICE_BOOKS]; /* likewise */
+    uint64_t vision_bytes;                                  /* limit of `tower_rows` */
+    atomic_size_t fixed_bytes;                              /* pools and scratch */
     atomic_uint_least64_t session_bytes;
     atomic_uint_least64_t last_session; /* number of the last session opened */
 };

@@ -16,8 +16,9 @@
 #include <string.h>
 
 /* Tokens of an answer before `auto` lets the drafter read the prompt: answers of a word or two are
- * faster without it. */
+ * faster without it. If few of the last answers were that short, the drafter reads at once. */
 enum { AUTO_PATIENCE = 4 };
+static const double FEW = 0.25; /* also the weight of the last answer */
 /* CPU threads from which on `auto` also tries the parallel schedule, and its longest window. */
 enum { AUTO_PARALLEL = 4, AUTO_MAX_WINDOW = 16 };
 /* Number of requests on a CPU from which on `auto` prefers a draft head to a draft model
@@ -151,6 +152,35 @@ static enum pv_status check_method(const struct speculation *sp, struct pv_error
     return s;
 }
 
+/* Begin with what earlier answers like this one have taught. */
+static void remember_answers(struct speculation *sp)
+{
+    struct pv_engine *e = sp->s->engine;
+    int kind = price_book_of(sp->p->temperature > 0, sp->s->seq.line.n_spans > 0);
+    sp->book = &e->book[sp->method.drafter][kind];
+    if (!sp->method.automatic)
+        return;
+    sp->learnt = &e->learnt[sp->method.drafter][kind];
+    policy_resume(&sp->policy, &sp->learnt->policy);
+    sp->early = sp->learnt->answered && sp->learnt->short_share < FEW &&
+                sp->p->max_new_tokens > AUTO_PATIENCE && policy_drafts(&sp->policy) &&
+                price_pays(sp->book);
+}
+
+/* Keep what this answer has taught. */
+static void learn_answer(struct speculation *sp)
+{
+    struct auto_memory *m = sp->learnt;
+    double is_short = sp->s->answer.n <= AUTO_PATIENCE;
+    if (!m || sp->s->answer.n == 0)
+        return;
+    m->policy = sp->policy;
+    if (sp->p->max_new_tokens <= AUTO_PATIENCE)
+        return;
+    m->short_share = m->answered ? m->short_share + FEW * (is_short - m->short_share) : is_short;
+    m->answered = true;
+}
+
 enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
                                 const struct pv_gen_params *p, struct pv_error *err)
 {
@@ -181,6 +211,7 @@ enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
     if (m->automatic && m->accept == PV_ACCEPT_EXACT && sides_have_room(s, m) &&
         sp->kind->info.reads_prompt)
         policy_allow_parallel(&sp->policy, AUTO_MAX_WINDOW);
+    remember_answers(sp);
     st = method_shape(&sp->shape, m, err);
     if (!st)
         st = drafting_drafter(&s->draft, m, &sp->drafter, err);
@@ -188,8 +219,6 @@ enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
         st = drafting_drawing(&s->draft, m->accept == PV_ACCEPT_REJECTION, err);
     if (st)
         return st;
-    sp->book =
-        &s->engine->book[m->drafter][price_book_of(p->temperature > 0, s->seq.line.n_spans > 0)];
     sp->phase = DRAFT_NO_VIEW;
     drafting_forget(&s->draft, &s->seq.line);
     ask_prefill(sp);
@@ -245,7 +274,7 @@ enum pv_status speculation_start(struct speculation *sp, struct pv_error *err)
      * the prefill has computed them and the first token is known. */
     if (sp->kind->states || line->ids[line->n - 1] >= 0)
         sp->wanted = schedules[sp->method.schedule];
-    if (sp->method.schedule == PV_SCHEDULE_SERIAL && !sp->method.automatic)
+    if (sp->method.schedule == PV_SCHEDULE_SERIAL && (!sp->method.automatic || sp->early))
         draft_ahead_start(sp);
     return sp->kind->states ? PV_OK : follow_method(sp, err);
 }
@@ -290,9 +319,11 @@ enum pv_status speculation_begin(struct speculation *sp, struct pv_error *err)
 static enum pv_status wake_late(struct speculation *sp, struct pv_error *err)
 {
     struct pv_error why = { 0 };
-    double t0 = clock_now();
+    double t0 = clock_now(), seconds;
     enum pv_status s = draft_wake(sp, &why);
-    sp->wake_s += clock_now() - t0;
+    seconds = clock_now() - t0;
+    sp->wake_s += seconds;
+    policy_read_prompt(&sp->policy, seconds);
     if (s == PV_E_CANCELLED)
         return fail(err, s, "%s", why.text);
     if (s)
@@ -300,45 +331,53 @@ static enum pv_status wake_late(struct speculation *sp, struct pv_error *err)
     return PV_OK;
 }
 
+/* Whether the drafter can be used: it has read the prompt, or `auto` may let it read now. If a test
+ * overrides the choices, what drafts have gained so far does not matter. */
+static bool can_draft(const struct speculation *sp)
+{
+    if (sp->phase != DRAFT_NO_VIEW && sp->phase != DRAFT_HAS_VIEW)
+        return sp->phase == DRAFT_AWAKE;
+    return (sp->early || sp->s->answer.n >= AUTO_PATIENCE) &&
+           (price_pays(sp->book) || sp->s->changer.change);
+}
+
 /* `auto`: choose the kind of this round. */
-static void choose_kind(struct speculation *sp)
+static enum pv_status choose_kind(struct speculation *sp, struct pv_error *err)
 {
     struct choice_changer *changer = &sp->s->changer;
+    struct policy_choice plain = { POLICY_PLAIN, 0 };
     const struct schedule *to;
-    sp->choice = (struct policy_choice){ POLICY_PLAIN, 0 };
-    if (sp->phase != DRAFT_AWAKE)
-        return;
+    enum pv_status s = PV_OK;
+    sp->choice = plain;
+    if (!can_draft(sp))
+        return PV_OK;
     if (!may_run(sp, &schedule_parallel))
         policy_allow_parallel(&sp->policy, 0);
     sp->choice = policy_next(&sp->policy);
     if (changer->change)
         changer->change(changer->user, &sp->choice);
     if (sp->choice.kind == POLICY_PARALLEL && !may_run(sp, &schedule_parallel))
-        sp->choice = (struct policy_choice){ POLICY_PLAIN, 0 };
+        sp->choice = plain;
+    if (sp->choice.kind != POLICY_PLAIN && sp->phase != DRAFT_AWAKE)
+        s = wake_late(sp, err);
+    if (sp->phase != DRAFT_AWAKE)
+        sp->choice = plain;
+    if (s)
+        return s;
     to = sp->choice.kind == POLICY_PARALLEL ? &schedule_parallel : &schedule_serial;
     if (switch_schedule(sp, to, NULL) == PV_OK)
-        return;
+        return PV_OK;
     /* The drafter has failed, or cannot run in parallel. */
     policy_allow_parallel(&sp->policy, 0);
-    sp->choice = (struct policy_choice){ POLICY_PLAIN, 0 };
-}
-
-/* Whether `auto` should let the drafter read the prompt now. If a test overrides the choices, what
- * drafts have gained so far does not matter. */
-static bool is_worth_reading(const struct speculation *sp)
-{
-    return sp->s->answer.n >= AUTO_PATIENCE && (price_pays(sp->book) || sp->s->changer.change);
+    sp->choice = plain;
+    return PV_OK;
 }
 
 static enum pv_status choose_round(struct speculation *sp, struct pv_error *err)
 {
-    bool reads = sp->phase == DRAFT_NO_VIEW || sp->phase == DRAFT_HAS_VIEW;
-    enum pv_status s = PV_OK;
-    if (reads && is_worth_reading(sp))
-        s = wake_late(sp, err);
+    enum pv_status s = choose_kind(sp, err);
     if (s)
         return s;
-    choose_kind(sp);
     if (sp->choice.kind == POLICY_TREE)
         sp->shape = sp->tree;
     else if (sp->choice.kind == POLICY_CHAIN)
@@ -371,4 +410,5 @@ void speculation_close(struct speculation *sp)
     draft_ahead_join(sp, true);
     (void)sp->schedule->close(sp, NULL);
     sp->schedule = &schedule_serial;
+    learn_answer(sp);
 }

@@ -40,6 +40,8 @@ struct speculation {
     double wake_s;                   /* seconds of a drafter's prefill inside the answer */
     struct price_book *book;         /* the engine's statistics for answers like this one */
     struct policy policy;            /* of the method `auto` */
+    struct auto_memory *learnt;      /* the engine's, for answers like this one; NULL: not `auto` */
+    bool early;                      /* the drafter reads the prompt before the first round */
     struct policy_choice choice;
     struct shape tree;
     int slow_rounds; /* successive rounds whose times were not representative */

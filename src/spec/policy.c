@@ -17,10 +17,11 @@
 
 #include <string.h>
 
-enum { PROBE_EVERY = 24, FIRST_WINDOW = 4, HOPED_WINDOW = 5 };
+enum { PROBE_EVERY = 24, MAX_WAIT = 384, MAX_REST = 16384, FIRST_WINDOW = 4, HOPED_WINDOW = 5 };
+enum { SCALED = 4 }; /* rounds of an answer that scale the times of the one before */
 /* Windows where steps are recorded: each is within 2 % of the best of those between them. */
 static const bool recorded_window[POLICY_MAX_WINDOW + 1] = {
-    [1] = true, [2] = true, [4] = true, [6] = true, [10] = true
+    [1] = true, [2] = true, [3] = true, [4] = true, [6] = true, [10] = true
 };
 enum {
     STAY = 4,            /* rounds of the parallel schedule on end */
@@ -30,30 +31,34 @@ enum {
 };
 
 static const double fade = 0.95;     /* of counts, a round */
-static const double fade_all = 0.98; /* of those of any depth: entering and leaving has a price */
+static const double fade_all = 0.99; /* of those of any depth: entering and leaving has a price */
 static const double common_weight = 16; /* of what is known of all depths, in tries */
-static const double smooth = 0.25;      /* weight of a new time */
+static const double smooth = 0.1;       /* weight of a new time */
 static const double outlier = 3;        /* a longer time counts as so many times the usual */
 static const double prior_tries = 2;    /* and their share right, before anything is known */
 static const double prior_right = 0.75;
-static const double forget = 0.997;      /* a round, of what differs from the prior */
+static const double forget = 0.9995;     /* a round, of what differs from the prior, */
+static const double other_text = 0.9;    /* and an answer */
+static const double rest = 64;           /* plain rounds for each that a trial has lost */
 static const double first_trust = 0.3;   /* in the first fitted tree */
-static const double hope_again = 0.01;   /* at a probe, of what differs from what is hoped */
+static const double hope_again = 0.2;    /* at a probe, of what differs from what is hoped */
 static const double tree_hope = 1.3;     /* tokens of a tree over those of its longest chain */
 static const double worth_a_probe = 0.9; /* of the best rate */
 static const double hopeless = 0.5;      /* of the best rate: a trial that ends at once */
 static const double change = 1.05; /* how much better it must be to enter or leave the parallel */
 
-static void forget_some(double *tried, double *right)
+static void forget_some(double *tried, double *right, double kept)
 {
-    *tried = prior_tries + forget * (*tried - prior_tries);
-    *right = prior_tries * prior_right + forget * (*right - prior_tries * prior_right);
+    *tried = prior_tries + kept * (*tried - prior_tries);
+    *right = prior_tries * prior_right + kept * (*right - prior_tries * prior_right);
 }
 
 void policy_open(struct policy *p, int tree_rows)
 {
     memset(p, 0, sizeof *p);
     p->tree_rows = tree_rows;
+    p->wait = PROBE_EVERY;
+    p->scaled = SCALED;
     for (int d = 1; d <= POLICY_MAX_WINDOW; d++) {
         p->tried[d] = prior_tries;
         p->right[d] = prior_tries * prior_right;
@@ -77,6 +82,40 @@ void policy_allow_parallel(struct policy *p, int max_window)
     p->both.max_window = max_window < TREE_MAX_DEPTH ? max_window : TREE_MAX_DEPTH;
     p->both.patience = FIRST_PATIENCE;
     p->both.slack = 1;
+}
+
+void policy_resume(struct policy *p, const struct policy *before)
+{
+    struct policy open = *p;
+    if (before->verify_s[1] == 0 || before->token_s == 0 || before->tree_rows != p->tree_rows ||
+        before->fitted != p->fitted || before->recorded != p->recorded)
+        return;
+    *p = *before;
+    p->both.max_window = open.both.max_window;
+    p->both.on = false;
+    p->both.run = p->both.stay = 0;
+    p->trial = false;
+    p->scaled = 0;
+    /* A single slow pass would keep its number of rows from being used ever again. */
+    for (int i = 2; i <= TREE_MAX; i++)
+        if (!(p->measured >> (i - 1) & 1))
+            p->verify_s[i] = 0;
+    p->measured = 0;
+    for (int d = 1; d <= POLICY_MAX_WINDOW; d++)
+        forget_some(&p->tried[d], &p->right[d], other_text);
+    forget_some(&p->all_tried, &p->all_right, other_text);
+}
+
+static void scale_times(struct policy *p, double factor)
+{
+    for (int i = 0; i <= TREE_MAX; i++) {
+        p->verify_s[i] *= factor;
+        p->both.target_s[i] *= factor;
+    }
+    p->token_s *= factor;
+    p->tree_s *= factor;
+    p->tree_verify_s *= factor;
+    p->both.token_s *= factor;
 }
 
 static void blend_in(double *x, double now)
@@ -183,6 +222,17 @@ static struct policy_choice best_of(const struct policy *p, const struct policy_
     return best;
 }
 
+bool policy_drafts(const struct policy *p)
+{
+    return p->verify_s[1] > 0 && p->token_s > 0 && best_of(p, NULL).kind != POLICY_PLAIN;
+}
+
+void policy_read_prompt(struct policy *p, double seconds)
+{
+    if (p->trial)
+        p->read_s = seconds;
+}
+
 static struct policy_choice best_parallel(const struct policy *p)
 {
     double token_s;
@@ -242,11 +292,12 @@ static bool goes_parallel(struct policy *p, struct policy_choice serial)
 struct policy_choice policy_next(struct policy *p)
 {
     struct policy_choice best, other;
-    bool was_on = p->both.on;
+    bool was_on = p->both.on, rests;
+    double least;
     p->rounds++;
     for (int d = 1; d <= POLICY_MAX_WINDOW; d++) /* what was long ago may have changed */
-        forget_some(&p->tried[d], &p->right[d]);
-    forget_some(&p->all_tried, &p->all_right);
+        forget_some(&p->tried[d], &p->right[d], forget);
+    forget_some(&p->all_tried, &p->all_right, forget);
     if (p->verify_s[1] == 0)
         return (struct policy_choice){ POLICY_PLAIN, 0 };
     if (p->token_s == 0)
@@ -258,13 +309,72 @@ struct policy_choice policy_next(struct policy *p)
         return best_parallel(p);
     if (was_on)
         p->since_probe = 0;
-    if (++p->since_probe < PROBE_EVERY)
+    rests = best.kind == POLICY_PLAIN;
+    if (++p->since_probe < (rests ? p->wait : PROBE_EVERY))
         return best;
     p->since_probe = 0;
-    if (p->fitted && best.kind == POLICY_PLAIN) /* trees may have become worth while */
+    if (!rests)
+        p->wait = PROBE_EVERY;                           /* drafting has proved itself */
+    if (best.kind == POLICY_CHAIN && p->tree_tokens > 0) /* trees may have become worth while */
         p->tree_tokens += hope_again * (hoped_of_tree(p) - p->tree_tokens);
     other = best_of(p, &best);
-    return policy_rate(p, other) > worth_a_probe * policy_rate(p, best) ? other : best;
+    if (best.kind == POLICY_CHAIN && p->tree_rows > 0 && p->tree_s == 0)
+        other = (struct policy_choice){ POLICY_TREE, 0 }; /* never tried: its times are guesses */
+    p->trial = rests && other.kind != POLICY_PLAIN;
+    least = other.kind == POLICY_TREE && p->tree_s == 0 ? hopeless : worth_a_probe;
+    return p->trial || policy_rate(p, other) > least * policy_rate(p, best) ? other : best;
+}
+
+/* The drafter was tried while plain decoding seemed best. If that gained time, it is tried again at
+ * once. Otherwise it rests for twice as many rounds as before, and so long that what it lost,
+ * reading what it had missed too, is a small share of them. */
+static void judge_trial(struct policy *p, int rows, int accepted, double draft_s, double verify_s)
+{
+    double plain = verify_time(p, 1), usual = verify_time(p, rows);
+    double lost = (draft_s + (verify_s > 0 ? verify_s : usual)) / plain - (accepted + 1);
+    int longer = p->wait * 2 < MAX_WAIT ? p->wait * 2 : MAX_WAIT;
+    p->trial = false;
+    if (lost < 0) {
+        p->wait = p->wait / 2 > PROBE_EVERY ? p->wait / 2 : PROBE_EVERY;
+        p->since_probe = p->wait;
+        return;
+    }
+    lost = rest * (lost + p->read_s / plain);
+    p->read_s = 0;
+    p->wait = lost < longer ? longer : lost < MAX_REST ? (int)lost : MAX_REST;
+    p->since_probe = 0;
+}
+
+/* More rows take no less time than fewer: a new time corrects others that contradict it. */
+static void learn_pass(struct policy *p, int rows, double seconds)
+{
+    double now;
+    blend_in(&p->verify_s[rows], seconds);
+    p->measured |= (uint64_t)(seconds > 0) << (rows - 1);
+    now = p->verify_s[rows];
+    for (int i = 1; i <= TREE_MAX && now > 0; i++)
+        if (p->verify_s[i] > 0 && (i < rows ? p->verify_s[i] > now : p->verify_s[i] < now))
+            p->verify_s[i] = now;
+}
+
+/* The times of an earlier answer become those of this one: by the mean of its first rounds. */
+static void scale_by(struct policy *p, int rows, double verify_s)
+{
+    double usual = verify_time(p, rows);
+    if (p->scaled == SCALED || verify_s == 0 || usual == 0)
+        return;
+    if (p->scaled > 0 && verify_s > outlier * usual)
+        verify_s = outlier * usual;
+    p->scaled++;
+    scale_times(p, 1 + (verify_s / usual - 1) / p->scaled);
+}
+
+/* Seconds of drafting. After plain rounds (`late`) the drafter also reads what they added, so a
+ * longer time says nothing about the rounds that follow. */
+static void learn_drafting(double *x, double seconds, bool late)
+{
+    if (!late || *x == 0 || seconds < *x)
+        blend_in(x, seconds);
 }
 
 /* Tokens tested one after another, the first at depth `first`, and how many of them were right. */
@@ -285,23 +395,33 @@ void policy_learn(struct policy *p, struct policy_choice c, int rows, int propos
 {
     bool fitted = p->fitted && c.kind == POLICY_TREE;
     /* A fitted tree may be the root alone, and the drafter has run nevertheless. */
-    bool drafted = proposed > 0 || (fitted && draft_s > 0);
+    bool drafted = proposed > 0 || (fitted && draft_s > 0), late = p->plain_rounds > 0;
+    p->plain_rounds = drafted ? 0 : p->plain_rounds + 1;
     if (rows <= TREE_MAX)
-        blend_in(&p->verify_s[rows], verify_s);
+        scale_by(p, rows, verify_s);
+    if (p->trial)
+        judge_trial(p, rows, accepted, draft_s, verify_s);
+    if (rows <= TREE_MAX)
+        learn_pass(p, rows, verify_s);
     if (c.kind == POLICY_TREE && drafted) {
         /* one bad tree is no reason to give up, and a deep one not to think all dear */
         bool first = p->fitted && p->tree_s == 0 && proposed > HOPED_WINDOW;
-        blend_in(&p->tree_s,
-                 first ? trust_some(draft_s, draft_s / proposed * HOPED_WINDOW) : draft_s);
+        learn_drafting(&p->tree_s,
+                       first ? trust_some(draft_s, draft_s / proposed * HOPED_WINDOW) : draft_s,
+                       late);
         blend_in(&p->tree_verify_s, verify_s);
         if (p->tree_tokens == 0)
-            p->tree_tokens = p->fitted ? trust_some(accepted + 1, hoped_of_tree(p)) : accepted + 1;
+            p->tree_tokens = trust_some(accepted + 1, hoped_of_tree(p));
         else
-            p->tree_tokens += 0.1 * (accepted + 1 - p->tree_tokens);
+            p->tree_tokens += 0.05 * (accepted + 1 - p->tree_tokens);
     }
     if (!drafted || (c.kind != POLICY_CHAIN && !fitted))
         return;
-    blend_in(&p->token_s, draft_s / (proposed > 0 ? proposed : 1));
+    if (p->rough && !late && draft_s > 0)
+        p->token_s = 0;
+    if (draft_s > 0)
+        p->rough = late && (p->token_s == 0 || p->rough);
+    learn_drafting(&p->token_s, draft_s / (proposed > 0 ? proposed : 1), late);
     if (proposed > 0)
         count_tests(p, 1, proposed, accepted);
 }

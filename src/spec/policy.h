@@ -28,7 +28,14 @@ struct policy_round {
 struct policy {
     int rounds;
     int since_probe;                     /* rounds since a shape other than the best was tried */
+    int wait;                            /* rounds between trials; grows while they lose */
+    bool trial;                          /* the last choice is a trial of drafting */
+    int plain_rounds;                    /* since the drafter last ran */
+    bool rough;                          /* token_s was measured after plain rounds only */
+    double read_s;                       /* for a trial, the drafter's prefill took so long */
+    int scaled;                          /* rounds by which earlier times were scaled */
     double verify_s[TREE_MAX + 1];       /* seconds of a pass by rows; 0: not measured */
+    uint64_t measured;                   /* bit rows - 1: measured in this answer */
     double token_s;                      /* seconds per drafted token of a chain; 0: not measured */
     double tree_s, tree_tokens;          /* seconds to draft a tree; tokens that a tree yields */
     double tree_verify_s;                /* seconds to verify a fitted tree of any size */
@@ -53,6 +60,10 @@ struct policy {
 
 /* tree_rows: rows of the shape that POLICY_TREE means; 0: there are no trees. */
 void policy_open(struct policy *p, int tree_rows);
+/* Begin with what an earlier answer on this machine has learnt, if its choices were the same. How
+ * long passes take depends on the context: the first times measured scale those of before. Call it
+ * after the functions below. */
+void policy_resume(struct policy *p, const struct policy *before);
 /* POLICY_TREE means fitted trees (price.h) from now on. They are tried first and replace chains: a
  * fitted tree becomes a chain if nothing larger is worth its cost. */
 void policy_fit(struct policy *p);
@@ -60,6 +71,10 @@ void policy_fit(struct policy *p);
 void policy_record(struct policy *p);
 /* Permit POLICY_PARALLEL, with windows up to max_window (at most TREE_MAX_DEPTH; 0: forbid it). */
 void policy_allow_parallel(struct policy *p, int max_window);
+/* Whether drafting is expected to be faster than plain decoding; false if nothing is known. */
+bool policy_drafts(const struct policy *p);
+/* Report that the drafter had to read the prompt for the choice just made. */
+void policy_read_prompt(struct policy *p, double seconds);
 /* Choose the next round. POLICY_PARALLEL is chosen for several rounds in succession. If another
  * kind follows it, the caller may first verify pending tokens in a round of its own; it reports
  * that round to policy_learn as this choice with nothing proposed. */
