@@ -112,28 +112,34 @@ void answer_ids(struct buf *b, const struct answer *a)
     buf_puts(b, "\n");
 }
 
+/* The ending of a noun after a number, padded so that columns stay where they are. */
+static const char *plural(long long n)
+{
+    return n == 1 ? " " : "s";
+}
+
 static void print_speculation(const struct answer *a, const struct figures *f)
 {
     const struct pv_stats *st = &a->stats;
     fprintf(stderr,
-            "draft   %6lld tokens in %8.3f s by %s; it saw %lld of %lld video tokens (view %s: "
+            "draft   %6lld token%s in %8.3f s by %s; it saw %lld of %lld video tokens (view %s: "
             "%.3f s, prefill %.3f s)\n",
-            (long long)st->proposed, st->draft_s, drafter_name(a->method->drafter),
-            (long long)st->draft_video_tokens, (long long)st->video_tokens, a->method->view,
-            st->view_s, st->draft_prefill_s);
+            (long long)st->proposed, plural(st->proposed), st->draft_s,
+            drafter_name(a->method->drafter), (long long)st->draft_video_tokens,
+            (long long)st->video_tokens, a->method->view, st->view_s, st->draft_prefill_s);
     fprintf(stderr,
-            "verify  %6lld rounds in %8.3f s: %.2f tokens accepted a round, %.2f tokens a pass, "
+            "verify  %6lld round%s in %8.3f s: %.2f tokens accepted a round, %.2f tokens a pass, "
             "mean run %.2f, acceptance %.1f %%\n",
-            (long long)st->rounds, st->verify_s, accepted_per_pass(f), tokens_per_pass(f),
-            mean_run(f), 100 * acceptance(f));
+            (long long)st->rounds, plural(st->rounds), st->verify_s, accepted_per_pass(f),
+            tokens_per_pass(f), mean_run(f), 100 * acceptance(f));
     if (st->parallel_rounds > 0)
         fprintf(
             stderr,
-            "at once %6lld rounds: window %d, %d of the threads draft, %lld tokens drafted during "
+            "at once %6lld round%s: window %d, %d of the threads draft, %lld tokens drafted during "
             "the prefill, %lld lost, longest run %lld, %.3f s waited for the drafter\n",
-            (long long)st->parallel_rounds, st->window, st->draft_threads,
-            (long long)st->startup_tokens, (long long)st->wasted, (long long)st->longest_run,
-            st->wait_s);
+            (long long)st->parallel_rounds, st->parallel_rounds == 1 ? "" : "s", st->window,
+            st->draft_threads, (long long)st->startup_tokens, (long long)st->wasted,
+            (long long)st->longest_run, st->wait_s);
 }
 
 void answer_stats(const struct answer *a)
@@ -148,19 +154,19 @@ void answer_stats(const struct answer *a)
         fprintf(stderr, " on %s", a->model->device);
     fprintf(stderr, ", %d thread%s\n", threads, threads == 1 ? "" : "s");
     if (st->frames)
-        fprintf(stderr, "video   %6lld frames in %8.3f s (%.1f frames/s), %lld lost\n",
-                (long long)st->frames, st->video_s, quotient((double)st->frames, st->video_s),
-                (long long)st->lost_frames);
+        fprintf(stderr, "video   %6lld frame%s in %8.3f s (%.1f frames/s), %lld lost\n",
+                (long long)st->frames, plural(st->frames), st->video_s,
+                quotient((double)st->frames, st->video_s), (long long)st->lost_frames);
     if (st->vision_s > 0)
-        fprintf(stderr, "vision  %6lld tokens in %8.3f s\n", (long long)st->video_tokens,
-                st->vision_s);
-    fprintf(stderr, "prompt  %6lld tokens in %8.3f s (%.1f tokens/s), %lld reused\n",
-            (long long)st->prompt_tokens, st->prefill_s,
+        fprintf(stderr, "vision  %6lld token%s in %8.3f s\n", (long long)st->video_tokens,
+                plural(st->video_tokens), st->vision_s);
+    fprintf(stderr, "prompt  %6lld token%s in %8.3f s (%.1f tokens/s), %lld reused\n",
+            (long long)st->prompt_tokens, plural(st->prompt_tokens), st->prefill_s,
             quotient((double)(st->prompt_tokens - st->reused_tokens), st->prefill_s),
             (long long)st->reused_tokens);
-    fprintf(stderr, "answer  %6lld tokens in %8.3f s (%.1f tokens/s), %lld passes, method %s\n",
-            (long long)st->tokens, st->decode_s, tokens_per_second(&f), (long long)st->passes,
-            a->method->name);
+    fprintf(stderr, "answer  %6lld token%s in %8.3f s (%.1f tokens/s), %lld pass%s, method %s\n",
+            (long long)st->tokens, plural(st->tokens), st->decode_s, tokens_per_second(&f),
+            (long long)st->passes, st->passes == 1 ? "" : "es", a->method->name);
     if (a->method->lossy && !method_prunes_model(a->method))
         fprintf(stderr, "LOSSY   %s: keys and values were rounded to 8 bits\n", a->method->lossy);
     if (method_prunes_model(a->method))
