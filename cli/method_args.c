@@ -356,10 +356,25 @@ static void change(const struct method_args *a, struct pv_method *m, bool self, 
         m->positions = (enum pv_draft_pos)a->positions;
 }
 
+/* Any method can be lossy, so that a wrong name or ratio has nothing to do with the method. */
+static int check_lossy(const char *value, const char *command)
+{
+    struct pv_method ar = { .size = sizeof ar };
+    struct pv_error err = { 0 };
+    pv_method_find(&ar, "ar", NULL);
+    ar.lossy = value;
+    if (value && pv_method_check(&ar, &err))
+        return options_misuse(command, "option --lossy: %s", err.text);
+    return OPTIONS_RUN;
+}
+
 /* What has no meaning whatever the method. */
 static int check_words(const struct method_args *a, const char *command)
 {
     long long n;
+    if (device_option_check("--draft-device", a->draft_device, command) != OPTIONS_RUN ||
+        check_lossy(a->lossy, command) != OPTIONS_RUN)
+        return EXIT_MISUSED;
     if ((a->draft && advise_download("--draft", a->draft) != OPTIONS_RUN) ||
         (a->head && advise_download("--head", a->head) != OPTIONS_RUN))
         return EXIT_FAILED;

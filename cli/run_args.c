@@ -4,6 +4,7 @@
 #include "model_advice.h"
 
 #include "base/file.h"
+#include "base/gpu_list.h"
 #include "prevue/testing.h"
 #include "start_ranks.h"
 
@@ -177,6 +178,15 @@ static const char *find_default_model(void)
     return NULL;
 }
 
+int device_option_check(const char *option, const char *value, const char *command)
+{
+    struct pv_error err = { 0 };
+    struct gpu_list gpus;
+    if (value && gpu_list_parse(&gpus, value, &err))
+        return options_misuse(command, "option %s: %s", option, err.text);
+    return OPTIONS_RUN;
+}
+
 int model_args_check(const struct model_args *a, const char *command, struct pv_model_params *out)
 {
     static const struct pv_model_test dummy = { .dummy_weights = true };
@@ -196,6 +206,8 @@ int model_args_check(const struct model_args *a, const char *command, struct pv_
                               "models' lists published models)");
     if (a->model && advise_download("--model", a->model) != OPTIONS_RUN)
         return EXIT_FAILED;
+    if (device_option_check("--device", a->device, command) != OPTIONS_RUN)
+        return EXIT_MISUSED;
     if (a->cpumask && !parse_cpumask(a->cpumask, &p.cpu_mask))
         return options_misuse(command,
                               "option --cpumask takes CPU features separated by commas, \"none\", "

@@ -44,6 +44,9 @@ enum { N_DRAWING_OPTIONS = N_SAMPLING_OPTIONS - 2 };                /* without -
  * used. Starts the ranks (start_ranks.h). Returns OPTIONS_RUN, or reports a misuse and returns its
  * exit status. */
 int model_args_check(const struct model_args *a, const char *command, struct pv_model_params *out);
+/* The value of --device or --draft-device, or NULL. Returns OPTIONS_RUN, or reports a misuse and
+ * returns its exit status. */
+int device_option_check(const char *option, const char *value, const char *command);
 struct pv_session_params session_args_params(const struct session_args *a);
 /* Returns OPTIONS_RUN, or reports a misuse and returns its exit status. */
 int cache_args_check(const struct cache_args *a, const char *command);

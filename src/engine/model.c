@@ -83,43 +83,6 @@ static enum pv_status open_tokenizer(struct pv_model *m, struct pv_error *err)
     return PV_OK;
 }
 
-/* Parse "cuda" or "cuda:N" at *text, and move *text past it. Returns the number; -1 for anything
- * else. */
-static int parse_gpu(const char **text)
-{
-    const char *p = *text;
-    int n = 0;
-    if (strncmp(p, "cuda", 4) != 0)
-        return -1;
-    p += 4;
-    if (*p == ':' && p[1] >= '0' && p[1] <= '9')
-        for (p++; *p >= '0' && *p <= '9' && n < 1000; p++)
-            n = 10 * n + (*p - '0');
-    *text = p;
-    return n;
-}
-
-/* Parse "cpu", "cuda", "cuda:N", or a comma-separated list of GPUs. */
-static enum pv_status parse_device(const char *text, struct gpu_list *gpus, struct pv_error *err)
-{
-    const char *p = text;
-    gpus->n = 0;
-    if (!strcmp(text, "cpu"))
-        return PV_OK;
-    for (int gpu = parse_gpu(&p); gpu >= 0; gpu = parse_gpu(&p)) {
-        if (gpus->n == MODEL_MAX_GPUS)
-            return fail(err, PV_E_LIMIT, "'%s' has more than %d devices", text, MODEL_MAX_GPUS);
-        gpus->index[gpus->n++] = gpu;
-        if (*p == '\0')
-            return PV_OK;
-        if (*p++ != ',')
-            break;
-    }
-    return fail(err, PV_E_ARG,
-                "unknown device '%s' (use cpu, cuda, cuda:N, or several such as cuda:0,cuda:1)",
-                text);
-}
-
 static bool same_gpus(const struct gpu_list *a, const struct gpu_list *b)
 {
     return a->n == b->n && !memcmp(a->index, b->index, sizeof *a->index * (size_t)a->n);
@@ -153,7 +116,7 @@ static enum pv_status open_device(struct pv_model *m, const struct pv_model_para
     if (p->shares_with)
         m->gpus = p->shares_with->gpus;
     if (p->device)
-        s = parse_device(p->device, &m->gpus, err);
+        s = gpu_list_parse(&m->gpus, p->device, err);
     if (s)
         return s;
     m->gpu = m->gpus.n > 0 ? m->gpus.index[0] : -1;

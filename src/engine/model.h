@@ -2,6 +2,7 @@
 #ifndef PV_ENGINE_MODEL_H
 #define PV_ENGINE_MODEL_H
 
+#include "base/gpu_list.h"
 #include "hearing/hearing.h"
 #include "lm/decoder.h"
 #include "vision/vision.h"
@@ -16,13 +17,6 @@ enum {
     MODEL_GPU_CHUNK = 8192,
     MODEL_MAX_CHUNK = 8192,
     MODEL_DEFAULT_CONTEXT = 32768 /* or the model's own limit if that is smaller */
-};
-
-enum { MODEL_MAX_GPUS = 16 };
-
-struct gpu_list {
-    int n; /* 0: the CPU */
-    int index[MODEL_MAX_GPUS];
 };
 
 struct pv_model {

@@ -1,4 +1,5 @@
 # Devices that cannot be used: exit 1, one sentence. Which one depends on the build and the machine.
+# Names that are no devices are a misuse.
 
 "$make_model" --shape micro --type q8_0 device.gguf >/dev/null
 device_gone='this build has no CUDA|this machine has no NVIDIA driver|no NVIDIA GPU can be used'
@@ -8,9 +9,11 @@ failure device_999 "$device_gone" generate -m device.gguf --prompt-ids 1,2 --dev
 failure draft_device_999 "$device_gone" \
     generate -m device.gguf -d device.gguf --prompt-ids 1,2 --draft-device cuda:999
 for value in '' cuda: cuda:x cuda:1x cuda:-1 cudax CUDA gpu 'cuda:0 ' cuda:99999; do
-    failure "device_$value" "unknown device '$value'" \
+    misuse "device_$value" "option --device: unknown device '$value' .use cpu, cuda, cuda:N" \
         generate -m device.gguf --prompt-ids 1,2 --device "$value"
 done
+misuse draft_device "option --draft-device: unknown device 'gpu'" \
+    generate -m device.gguf -d device.gguf --prompt-ids 1,2 --draft-device gpu
 succeeds device_cpu '"ids":\[[0-9,]+\]' \
     generate -m device.gguf --prompt-ids 1,2 -n 4 --ignore-eos --json --device cpu
 

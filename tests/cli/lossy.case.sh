@@ -53,7 +53,7 @@ run batch lossy_list.jsonl -o lossy_out.jsonl -m lossy.gguf --frames 4 -n 4
 [ "$status" -eq 1 ] || why="lossless results are added to lossy ones"
 verdict lossy_batch "$why"
 
-misuse lossy_name "unknown lossy method 'slow:0.5' .*fastv, sparsevlm, pyramiddrop, dycoke" \
+misuse lossy_name "option --lossy: unknown lossy method 'slow:0.5' .*fastv, sparsevlm, pyramiddrop, dycoke" \
     $lossy_ask --lossy slow:0.5
 misuse lossy_ratio 'expected fastv:RATIO.*0 to 0.99' $lossy_ask --lossy fastv:1
 misuse lossy_drafting 'is for plain decoding .method ar.; method sd drafts' $lossy_ask \

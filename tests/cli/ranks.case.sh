@@ -30,9 +30,9 @@ misuse "no ranks" '1 .*64' describe "$video" -m "$nano" --ranks 0
 misuse "too many ranks" '1 .*64' describe "$video" -m "$nano" --ranks 65
 failure "pages of ranks on disk" 'spread over ranks cannot be kept on disk' \
     describe "$video" -m "$nano" --ranks 2 --cache-dir cache --cache-kv
-failure "a list of devices that ends too soon" "unknown device 'cuda:0,'" \
+misuse "a list of devices that ends too soon" "unknown device 'cuda:0,'" \
     describe "$video" -m "$nano" --devices cuda:0,
-failure "a list with a CPU" "unknown device 'cuda:0,cpu'" \
+misuse "a list with a CPU" "unknown device 'cuda:0,cpu'" \
     describe "$video" -m "$nano" --devices cuda:0,cpu
 failure "ranks on a GPU" 'CPUs only' describe "$video" -m "$nano" --ranks 2 --device cuda
 
