@@ -356,7 +356,7 @@ static void change(const struct method_args *a, struct pv_method *m, bool self, 
         m->positions = (enum pv_draft_pos)a->positions;
 }
 
-/* Any method can be lossy, so that a wrong name or ratio has nothing to do with the method. */
+/* A wrong name or ratio has nothing to do with the method: ar can have any. */
 static int check_lossy(const char *value, const char *command)
 {
     struct pv_method ar = { .size = sizeof ar };
