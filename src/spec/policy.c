@@ -18,7 +18,8 @@
 #include <string.h>
 
 enum { PROBE_EVERY = 24, MAX_WAIT = 384, MAX_REST = 16384, FIRST_WINDOW = 4, HOPED_WINDOW = 5 };
-enum { SCALED = 4 }; /* rounds of an answer that scale the times of the one before */
+enum { AFTER_READING = 8 }; /* rounds of a trial for which the prompt was read */
+enum { SCALED = 4 };        /* rounds of an answer that scale the times of the one before */
 /* Windows where steps are recorded: each is within 2 % of the best of those between them. */
 static const bool recorded_window[POLICY_MAX_WINDOW + 1] = {
     [1] = true, [2] = true, [3] = true, [4] = true, [6] = true, [10] = true
@@ -95,6 +96,8 @@ void policy_resume(struct policy *p, const struct policy *before)
     p->both.on = false;
     p->both.run = p->both.stay = 0;
     p->trial = false;
+    p->trials = 0;
+    p->trial_s = p->read_s = 0;
     p->scaled = 0;
     /* A single slow pass would keep its number of rows from being used ever again. */
     for (int i = 2; i <= TREE_MAX; i++)
@@ -326,21 +329,25 @@ struct policy_choice policy_next(struct policy *p)
 }
 
 /* The drafter was tried while plain decoding seemed best. If that gained time, it is tried again at
- * once. Otherwise it rests for twice as many rounds as before, and so long that what it lost,
- * reading what it had missed too, is a small share of them. */
+ * once; also if it did not, but had to read the prompt, because a few rounds more cost little then.
+ * Otherwise it rests for twice as many rounds as before, and so long that what it lost, with all
+ * that it had to read, is a small share of them. */
 static void judge_trial(struct policy *p, int rows, int accepted, double draft_s, double verify_s)
 {
-    double plain = verify_time(p, 1), usual = verify_time(p, rows);
-    double lost = (draft_s + (verify_s > 0 ? verify_s : usual)) / plain - (accepted + 1);
+    double plain = verify_time(p, 1), usual = verify_time(p, rows), lost;
     int longer = p->wait * 2 < MAX_WAIT ? p->wait * 2 : MAX_WAIT;
     p->trial = false;
-    if (lost < 0) {
-        p->wait = p->wait / 2 > PROBE_EVERY ? p->wait / 2 : PROBE_EVERY;
+    p->trial_s += draft_s + (verify_s > 0 ? verify_s : usual) - (accepted + 1) * plain;
+    p->trials++;
+    if (p->trial_s < 0 || (p->read_s > 0 && p->trials < AFTER_READING)) {
+        if (p->trial_s < 0)
+            p->wait = p->wait / 2 > PROBE_EVERY ? p->wait / 2 : PROBE_EVERY;
         p->since_probe = p->wait;
         return;
     }
-    lost = rest * (lost + p->read_s / plain);
-    p->read_s = 0;
+    lost = rest * (p->trial_s + p->read_s) / plain;
+    p->trial_s = p->read_s = 0;
+    p->trials = 0;
     p->wait = lost < longer ? longer : lost < MAX_REST ? (int)lost : MAX_REST;
     p->since_probe = 0;
 }

@@ -32,7 +32,9 @@ struct policy {
     bool trial;                          /* the last choice is a trial of drafting */
     int plain_rounds;                    /* since the drafter last ran */
     bool rough;                          /* token_s was measured after plain rounds only */
-    double read_s;                       /* for a trial, the drafter's prefill took so long */
+    int trials;                          /* rounds of the present trial */
+    double trial_s;                      /* seconds that it has lost so far */
+    double read_s;                       /* and those of the drafter's prefill for it */
     int scaled;                          /* rounds by which earlier times were scaled */
     double verify_s[TREE_MAX + 1];       /* seconds of a pass by rows; 0: not measured */
     uint64_t measured;                   /* bit rows - 1: measured in this answer */

@@ -238,17 +238,20 @@ TEST(trials_become_rare)
     static const struct machine m = { 1.0, 0.3, 0.3, 99, 0 };
     for (int reads = 0; reads < 2; reads++) {
         struct policy p;
-        int trials = 0, last = 0, gap = 0;
+        int trials = 0, rounds = 0, last = 0, gap = 0;
         policy_open(&p, 0);
         for (int i = 0; i < 3000; i++) {
             struct policy_choice c = policy_next(&p);
             int window = c.window;
             if (i > 100 && window > 0) {
-                gap = i - last;
+                if (i > last + 1) { /* else the trial goes on */
+                    gap = i - last;
+                    trials++;
+                    if (reads)
+                        policy_read_prompt(&p, 20);
+                }
+                rounds++;
                 last = i;
-                trials++;
-                if (reads)
-                    policy_read_prompt(&p, 20);
             }
             policy_learn(&p, c, window + 1, window, 0, window * m.token,
                          verify_time(&m, window + 1));
@@ -256,6 +259,7 @@ TEST(trials_become_rare)
         CHECK_MSG(reads ? trials > 0 && trials <= 3 : trials > 3 && trials < 12, "%d trials",
                   trials);
         CHECK_MSG(gap > (reads ? 500 : 300), "the last after %d rounds", gap);
+        CHECK_MSG(reads ? rounds >= 4 * trials : rounds == trials, "%d rounds of trials", rounds);
     }
 }
 
