@@ -4,6 +4,7 @@
 #include "engine/batch.h"
 
 #include "base/clock.h"
+#include "base/minmax.h"
 #include "base/thread.h"
 
 #include <math.h>
@@ -19,7 +20,8 @@ struct group {
     const struct step *step[STEP_MAX_PARTS];
     struct batch_part *part[STEP_MAX_PARTS];
     int n, rows, seqs, logits, columns, prompt_rows;
-    int levels; /* consecutive steps: more than one with a chain */
+    int levels;  /* consecutive steps: more than one with a chain or a tree */
+    int further; /* rows of the levels after the first */
 };
 
 /* ---- times ---- */
@@ -84,7 +86,8 @@ static void learn(struct batch *b, const struct group *g, double seconds)
 {
     int others = g->rows - g->prompt_rows;
     if (g->prompt_rows == 0) {
-        double step_s = line_add(&b->line, g->rows, seconds / g->levels);
+        int rows = max_int(g->rows, (g->rows + g->further) / g->levels);
+        double step_s = line_add(&b->line, rows, seconds / g->levels);
         b->part_s = b->part_s * fade + step_s;
         b->part_n = b->part_n * fade + g->n;
         b->decode_s += g->levels * step_s;
@@ -97,11 +100,12 @@ static void learn(struct batch *b, const struct group *g, double seconds)
 
 /* ---- steps ---- */
 
-/* Chains of one length run together. Chains with sampling do not, since they would not be recorded
- * (decoder_step.c). */
+/* Chains of one length run together, and trees of one form. Chains with sampling do not, since they
+ * would not be recorded (decoder_step.c). */
 static bool chains_agree(const struct step *a, const struct step *b)
 {
-    return a->chain == b->chain && (a->chain == 0 || (a->argmax && b->argmax));
+    return a->chain == b->chain && step_trees_agree(a, b) &&
+           (a->chain == 0 || a->tree || (a->argmax && b->argmax));
 }
 
 static bool fits(const struct batch *b, const struct group *g, const struct step *step)
@@ -115,7 +119,8 @@ static bool fits(const struct batch *b, const struct group *g, const struct step
            first->layer0 == step->layer0 && first->layer1 == step->layer1 &&
            first->columns_only == step->columns_only &&
            (first->bulk == step->bulk || !decoder_ways_differ(b->dec)) &&
-           chains_agree(first, step) && (g->columns == 0 || step->n_columns == 0);
+           chains_agree(first, step) && decoder_state_holds(b->st, first, g->n + 1) &&
+           (g->columns == 0 || step->n_columns == 0);
 }
 
 /* The order of parts does not affect results. With one fixed order, the same requests always make
@@ -149,6 +154,7 @@ static void add(struct group *g, struct batch_part *part)
     g->columns += step->n_columns;
     g->prompt_rows += step->bulk ? step->n : 0;
     g->levels = 1 + step->chain;
+    g->further += step_further_rows(step);
 }
 
 static uint64_t first_runs(const struct batch *b)
@@ -179,7 +185,7 @@ static bool run_group(struct batch *b, const struct group *g)
     pthread_mutex_unlock(b->lock);
     b->steps++;
     b->parts += g->n;
-    b->rows += g->rows + g->n * (g->levels - 1);
+    b->rows += g->rows + g->further;
     if (!s && first_runs(b) == before && g->step[0]->layer0 == 0 && g->step[0]->layer1 == 0)
         learn(b, g, clock_now() - t0);
     return true;

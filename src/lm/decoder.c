@@ -301,6 +301,7 @@ static size_t carve(struct decoder_state *st, struct arena *a, const struct deco
     size_t kv = (size_t)c->n_kv_heads * (size_t)c->head_dim, f = sizeof(float);
     size_t wide = c->n_deepstack > 0 ? (size_t)max_rows : 0;
     size_t ffn = config_n_sparse(c) < c->n_layers ? (size_t)c->ffn : 0;
+    size_t tree = decoder_grows(dec) ? STEP_MAX_TREE : 0;
     uint8_t base[1]; /* only offsets are taken from it */
     size_t inputs = chain_inputs_size(c->head_dim / 2, max_logits) +
                     step_inputs_at(base, c->head_dim / 2, max_rows, max_logits).size;
@@ -324,6 +325,8 @@ static size_t carve(struct decoder_state *st, struct arena *a, const struct deco
         { &st->mass, f * (size_t)max_logits },
         { &st->inputs, inputs },
         { &st->chosen, sizeof(int32_t) * CHAIN_RUNS },
+        { &st->tree, tree_rows_size(DEVICE_MAX_LEVEL, (int)tree) },
+        { &st->tree_states, dec->is_draft_head ? f * tree * (size_t)c->hidden : 0 },
         { &st->pair, f * pairs * (size_t)c->hidden },
         { &st->wide, f * pairs * (size_t)c->hidden },
         { &st->tapped, f * (size_t)dec->n_features * (size_t)max_rows * (size_t)c->hidden },
@@ -340,6 +343,12 @@ static size_t carve(struct decoder_state *st, struct arena *a, const struct deco
     return total;
 }
 
+/* Bytes of the rows of trees on the host. */
+static size_t host_tree_size(const struct decoder *dec)
+{
+    return decoder_grows(dec) ? tree_rows_size(DEVICE_MAX_LEVEL, STEP_MAX_TREE) : 0;
+}
+
 size_t decoder_state_size(const struct decoder *dec, int max_rows, int max_logits, int context,
                           enum dtype kv_dtype)
 {
@@ -349,7 +358,7 @@ size_t decoder_state_size(const struct decoder *dec, int max_rows, int max_logit
     int half = dec->c.head_dim / 2;
     size_t host = step_inputs_at(base, half, max_rows, max_logits).size +
                   chain_inputs_size(half, max_logits) +
-                  CHAIN_RUNS * (sizeof *none.host_chosen + sizeof *none.runs);
+                  CHAIN_RUNS * (sizeof *none.host_chosen + sizeof *none.runs) + host_tree_size(dec);
     return carve(&none, NULL, dec, max_rows, max_logits) +
            dec->dev->ops->work_size(dec->dev, &shape) + host;
 }
@@ -389,8 +398,9 @@ static enum pv_status state_fill(struct decoder_state *st, const struct decoder 
     st->host_block = mem_zalloc(chain + inputs);
     st->host_chosen = mem_alloc(CHAIN_RUNS * sizeof *st->host_chosen);
     st->runs = mem_alloc(CHAIN_RUNS * sizeof *st->runs);
-    if (!st->host_block || !st->host_chosen || !st->runs)
-        return fail_nomem(err, chain + inputs +
+    st->host_tree = host_tree_size(dec) > 0 ? mem_alloc(host_tree_size(dec)) : NULL;
+    if (!st->host_block || !st->host_chosen || !st->runs || (decoder_grows(dec) && !st->host_tree))
+        return fail_nomem(err, chain + inputs + host_tree_size(dec) +
                                    CHAIN_RUNS * (sizeof *st->host_chosen + sizeof *st->runs));
     st->host_inputs = st->host_block + chain;
     shape.priority = priority;
@@ -444,6 +454,7 @@ void decoder_state_close(struct decoder_state **st)
     mem_free((*st)->host_block);
     mem_free((*st)->host_chosen);
     mem_free((*st)->runs);
+    mem_free((*st)->host_tree);
     mem_free(*st);
     *st = NULL;
 }
@@ -466,6 +477,11 @@ int decoder_state_logits(const struct decoder_state *st)
 bool decoder_chains(const struct decoder *dec)
 {
     return dec->dev->ops->chains && !dec->is_draft_head;
+}
+
+bool decoder_grows(const struct decoder *dec)
+{
+    return dec->dev->ops->grow && !dec->c.spread && dec->lm_head.spread.kind == SPREAD_NONE;
 }
 
 bool decoder_ways_differ(const struct decoder *dec)

@@ -111,6 +111,24 @@ struct step_choice {
     uint64_t seed;
 };
 
+enum {
+    STEP_MAX_CHAIN = DEVICE_MAX_CHAIN - 1,
+    STEP_MAX_TREE = 256 /* rows of all trees that grow behind steps, roots included */
+};
+
+/* A tree that grows behind a step's last row, its root: the k most likely tokens of a row are its
+ * children, and some of these are the rows of the next level. Rows are numbered in the order in
+ * which they run, from 0, the root; child c of row r is candidate r * k + c. */
+struct step_tree {
+    int k;                     /* at most DEVICE_MAX_LEVEL, as the rows of a level */
+    int level[STEP_MAX_CHAIN]; /* rows of each level after the root; step.chain levels */
+    const int32_t *pick;       /* [rows - 1]: candidates that are the rows 1, 2, ..; NULL: those of
+                                  the level before with the likeliest paths (struct grow_job) */
+    struct top_entry *top;     /* [rows, k], output: the candidates */
+    float *mass;               /* [rows], output: log sum exp(logit) */
+    int32_t *ids;              /* [rows], output: tokens of the rows from 1 on */
+};
+
 /* One step. If config.n_deepstack = K > 0, a media row (id < 0) in `embeds` is wide: its embedding,
  * followed by K vectors; vector k is added to the residual stream after layer k. The wide row must
  * be given in every step that runs one of the layers 0 .. K - 1, even if it starts from
@@ -126,8 +144,10 @@ struct step {
     /* The number of further rows, each for the token that was chosen after the row before it; all
      * run without returning to the host. The step must have one sequence, a chain, with logits of
      * its last row, and choose by `argmax` or `choice->drawn` only; these have space for 1 + chain
-     * tokens, as choice->position has. Not for draft heads. */
+     * tokens, as choice->position has. Not for draft heads. With `tree`, the number of further
+     * levels; each has one position. Nothing else is chosen then, and `states` are the root's. */
     int chain;
+    const struct step_tree *tree; /* requires decoder_grows */
     int n_logits;
     const int *logit_rows;
     float *logits;   /* [n_logits, vocab] or NULL */
@@ -161,20 +181,27 @@ struct step {
  * sequence; nothing is committed (kvcache_advance and kvcache_gather do that). Allocates nothing.
  * On failure (PV_E_ARG: a row, id or parent out of range; PV_E_LIMIT: the cache or the state is too
  * small) nothing has changed. */
-enum { STEP_MAX_CHAIN = DEVICE_MAX_CHAIN - 1 };
 enum pv_status decoder_step(const struct decoder *dec, struct decoder_state *st,
                             const struct step *step, struct pv_error *err);
 
 /* Run several steps, each with its own sequences, as one pass through the weights. Every step gets
  * the same bits as if it ran alone. All steps must run the same layers; if decoder_ways_differ, all
  * must be bulk or none; all must have the same `chain`, and if that is not 0, choose tokens in the
- * same way. Together they must not exceed the rows, sequences and logits of one step. On failure
- * none has run. */
+ * same way, and have trees of the same form (step_trees_agree). Together they must not exceed the
+ * rows, sequences and logits of one step. On failure none has run. */
 enum { STEP_MAX_PARTS = 64 };
 enum pv_status decoder_steps(const struct decoder *dec, struct decoder_state *st,
                              const struct step *const *steps, int n_steps, struct pv_error *err);
 /* Whether one step with a `chain` is faster than separate steps. */
 bool decoder_chains(const struct decoder *dec);
+/* Whether trees can grow behind a step (step.tree). */
+bool decoder_grows(const struct decoder *dec);
+/* Rows that a step runs after its own: of its chain or its tree. */
+int step_further_rows(const struct step *step);
+/* Whether trees can grow together, behind one step each. */
+bool step_trees_agree(const struct step *a, const struct step *b);
+/* Whether the state has room for n trees like this one. */
+bool decoder_state_holds(const struct decoder_state *st, const struct step *step, int n);
 /* Whether `bulk` changes the last bits of a row on this decoder's device. */
 bool decoder_ways_differ(const struct decoder *dec);
 /* Most rows and rows of logits of the state's steps. */

@@ -11,9 +11,9 @@ static enum pv_status check_seq(const struct step *step, int index, const struct
     if (q->pending < 0)
         return fail(err, PV_E_ARG, "sequence %d of a step has %d pending rows", index, q->pending);
     if (q->n > cap - q->kv->len || q->pending > cap - q->kv->len - q->n ||
-        step->chain > cap - q->kv->len - q->n - q->pending)
+        step_further_rows(step) > cap - q->kv->len - q->n - q->pending)
         return fail(err, PV_E_LIMIT, "%lld rows after %d do not fit a context of %d tokens",
-                    (long long)q->n + q->pending + step->chain, q->kv->len, cap);
+                    (long long)q->n + q->pending + step_further_rows(step), q->kv->len, cap);
     if (q->kv->layer[0].dtype != st->kv_dtype)
         return fail(err, PV_E_ARG, "a KV cache of %s in a state made for %s",
                     dtype_name(q->kv->layer[0].dtype), dtype_name(st->kv_dtype));
@@ -156,6 +156,82 @@ static enum pv_status check_head(const struct decoder *dec, const struct step *s
     return PV_OK;
 }
 
+int step_further_rows(const struct step *step)
+{
+    int n = 0;
+    for (int i = 0; step->tree && i < step->chain; i++)
+        n += step->tree->level[i];
+    return step->tree ? n : step->chain;
+}
+
+bool step_trees_agree(const struct step *a, const struct step *b)
+{
+    const struct step_tree *x = a->tree, *y = b->tree;
+    bool same = !x == !y;
+    if (!same || !x)
+        return same;
+    same = a->chain == b->chain && x->k == y->k && !x->pick == !y->pick;
+    for (int i = 0; i < a->chain && same; i++)
+        same = x->level[i] == y->level[i];
+    return same;
+}
+
+bool decoder_state_holds(const struct decoder_state *st, const struct step *step, int n)
+{
+    int most = st->max_logits < STEP_MAX_PARTS ? st->max_logits : STEP_MAX_PARTS;
+    most = most < st->max_rows ? most : st->max_rows;
+    for (int i = 0; step->tree && i < step->chain; i++)
+        if (step->tree->level[i] > most / n)
+            return false;
+    return !step->tree || n * (1 + step_further_rows(step)) <= STEP_MAX_TREE;
+}
+
+static enum pv_status check_tree_rows(const struct step *step, struct pv_error *err)
+{
+    const struct step_tree *t = step->tree;
+    int before = 0, rows = 1;
+    for (int i = 0; i < step->chain; i++) {
+        if (t->level[i] < 1 || t->level[i] > DEVICE_MAX_LEVEL)
+            return fail(err, PV_E_ARG, "level %d of a tree has %d rows, 1 to %d are possible", i,
+                        t->level[i], (int)DEVICE_MAX_LEVEL);
+        for (int r = before; t->pick && r < before + t->level[i]; r++)
+            if (t->pick[r] < 0 || t->pick[r] >= rows * t->k)
+                return fail(err, PV_E_ARG, "row %d of a tree is candidate %d of %d", r + 1,
+                            (int)t->pick[r], rows * t->k);
+        before += t->level[i];
+        rows = 1 + before;
+    }
+    return PV_OK;
+}
+
+/* What a tree can grow behind. */
+static enum pv_status check_tree(const struct decoder *dec, const struct decoder_state *st,
+                                 const struct step *step, struct pv_error *err)
+{
+    const struct step_tree *t = step->tree;
+    enum pv_status s;
+    if (!decoder_grows(dec))
+        return fail(err, PV_E_UNSUPPORTED, "trees do not grow on device %s", dec->dev->ops->name);
+    if (step->chain < 1 || step->chain > STEP_MAX_CHAIN || t->k < 1 || t->k > DEVICE_MAX_LEVEL)
+        return fail(err, PV_E_LIMIT,
+                    "a tree of %d levels and %d tokens per row; %d and %d are "
+                    "possible",
+                    step->chain, t->k, (int)STEP_MAX_CHAIN, (int)DEVICE_MAX_LEVEL);
+    s = check_tree_rows(step, err);
+    if (s)
+        return s;
+    if (!decoder_state_holds(st, step, 1))
+        return fail(err, PV_E_LIMIT, "a tree of %d rows does not fit the state",
+                    step_further_rows(step));
+    if (step->n_seqs != 1 || step->seqs[0].parent || step->bulk || !step_runs_all_layers(step) ||
+        step->n_hidden > 0 || step->n_columns > 0 || step->n_logits != 1 ||
+        step->logit_rows[0] != step->n - 1 || step->logits || step->argmax || step->choice)
+        return fail(err, PV_E_ARG,
+                    "a tree behind a step that is no chain of tokens, or of which "
+                    "more is wanted");
+    return PV_OK;
+}
+
 /* What a chain can follow. */
 static enum pv_status check_chain(const struct decoder *dec, const struct step *step,
                                   struct pv_error *err)
@@ -224,7 +300,7 @@ static enum pv_status step_check(const struct decoder *dec, const struct decoder
                     step->choice->k, (double)step->choice->t);
     if (step->choice && step->choice->drawn && dec->draft_ids)
         return fail(err, PV_E_ARG, "a step with a draft vocabulary cannot draw tokens");
-    s = check_chain(dec, step, err);
+    s = step->tree ? check_tree(dec, st, step, err) : check_chain(dec, step, err);
     return s ? s : check_taps(dec, step, err);
 }
 
@@ -237,6 +313,8 @@ static enum pv_status check_pair(const struct decoder *dec, const struct step *a
                     a->layer0, a->layer1, b->layer0, b->layer1);
     if (a->bulk != b->bulk && decoder_ways_differ(dec))
         return fail(err, PV_E_ARG, "rows of a prompt and rows of an answer cannot run together");
+    if (!step_trees_agree(a, b))
+        return fail(err, PV_E_ARG, "trees of different forms cannot grow together");
     if (a->chain != b->chain || (a->chain > 0 && !a->argmax != !b->argmax))
         return fail(err, PV_E_ARG, "chains of %d and %d rows cannot run together", a->chain,
                     b->chain);
@@ -268,6 +346,9 @@ enum pv_status steps_check(const struct decoder *dec, const struct decoder_state
     if (columns > LAYER_MAX_COLUMNS)
         return fail(err, PV_E_LIMIT, "%d taps of attention look at one layer, %d can", columns,
                     LAYER_MAX_COLUMNS);
+    if (!decoder_state_holds(st, steps[0], n))
+        return fail(err, PV_E_LIMIT, "%d trees of %d rows do not fit the state", n,
+                    step_further_rows(steps[0]));
     if (rows > st->max_rows || seqs > STEP_MAX_SEQS || logits > st->max_logits)
         return fail(err, PV_E_LIMIT,
                     "steps of %d rows, %d sequences and %d logit rows together; %d, %d and %d are "

@@ -27,6 +27,12 @@ void draft_head_put_features(struct pass *p)
     }
 }
 
+void draft_head_take_features(struct pass *p)
+{
+    if (p->dec->is_draft_head && p->level > 0)
+        tree_take_states(p, features_at(p, 0));
+}
+
 void draft_head_fuse_features(struct pass *p)
 {
     size_t hidden = (size_t)p->dec->c.hidden;
@@ -34,11 +40,11 @@ void draft_head_fuse_features(struct pass *p)
         const struct part *part = &p->part[i];
         size_t at = (size_t)part->row0 * hidden;
         struct matmul_job job = { &p->dec->fc, p->x + at, hidden };
-        if (part->step->own_features)
+        if (part->step->own_features || p->level > 0)
             p->ops->copy(p->st->work, p->x + at, features_at(p, at),
-                         sizeof(float) * hidden * (size_t)part->step->n);
+                         sizeof(float) * hidden * (size_t)part->n);
         else
-            p->ops->matmul(p->st->work, &job, 1, features_at(p, at), part->step->n);
+            p->ops->matmul(p->st->work, &job, 1, features_at(p, at), part->n);
     }
 }
 

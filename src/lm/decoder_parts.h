@@ -67,10 +67,13 @@ struct decoder_state {
     int32_t *chosen;       /* [DEVICE_MAX_CHAIN, parts of the step]: tokens of a chain */
     int32_t *host_chosen;  /* the same on the host */
     struct attn_run *runs; /* on the host: the runs of all levels of a chain */
-    float *pair, *wide;    /* draft head: [2 max_rows, hidden] embeddings, then features; [max_rows,
-                              2 hidden] */
-    float *tapped;         /* EAGLE-3: [max_rows, n_features hidden] */
-    int32_t *order;        /* [2 max_rows]: rows of pair in the order of wide */
+    uint8_t *tree;      /* rows of trees (decoder_tree.c); NULL if the device does not grow them */
+    uint8_t *host_tree; /* the same on the host */
+    float *tree_states; /* draft head: [STEP_MAX_TREE, hidden], states of these rows */
+    float *pair, *wide; /* draft head: [2 max_rows, hidden] embeddings, then features; [max_rows,
+                           2 hidden] */
+    float *tapped;      /* EAGLE-3: [max_rows, n_features hidden] */
+    int32_t *order;     /* [2 max_rows]: rows of pair in the order of wide */
     /* With n_deepstack = K > 0: the wide rows of media, [max_rows, (1 + K) hidden], also used as
      * [max_rows (1 + K), hidden]; and [1 + K, max_rows], in which rows of the latter each of the 1
      * + K vectors is. */
@@ -82,6 +85,7 @@ struct decoder_state {
 struct part {
     const struct step *step;
     int row0, seq0, logit0;
+    int n, n_logits; /* of the level that runs */
 };
 
 struct pass {
@@ -114,11 +118,26 @@ size_t chain_inputs_size(int half, int max_logits);
 void chain_list_runs(struct pass *p);
 /* Fill the inputs of all further levels, on the host; returns their bytes before st->inputs. */
 size_t chain_fill_inputs(struct pass *p);
+/* Device: where the ids of the next level's rows are stored. If `tree` names candidates, they are
+ * there before. */
+int32_t *chain_next_ids(const struct pass *p);
 /* Change the pass to that of the next level. */
 void chain_next_level(struct pass *p);
 /* Where the tokens chosen at this level are stored. */
 int32_t *chain_chosen(const struct pass *p);
 void chain_get_tokens(struct pass *p);
+
+/* decoder_tree.c: bytes of the rows of a tree. */
+size_t tree_rows_size(int k, int n);
+/* Find the candidates of this level's rows, and choose the next level's rows. */
+void tree_choose(struct pass *p, const struct part *part);
+/* Where the states that logits are made of must be gathered so that tree_keep_states need not copy
+ * them; NULL: anywhere. */
+float *tree_states_place(const struct pass *p);
+void tree_keep_states(struct pass *p, const float *states);
+/* The states of the parents of this level's rows. */
+void tree_take_states(struct pass *p, float *to);
+void tree_get(struct pass *p);
 
 /* decoder_rows.c: the input rows of the layers, and the vectors that are added after layers. */
 void pass_put_rows(struct pass *p, float *to, const float *from, int n);
@@ -141,6 +160,8 @@ enum pv_status decoder_put_names(struct decoder *dec, const int32_t *ids, int n,
 /* decoder_draft_head.c. Copy the features to the device. This happens before the plan begins, so
  * that a recorded plan that is replayed uses them. */
 void draft_head_put_features(struct pass *p);
+/* The features of a tree's rows after the first level: the states of their parents. */
+void draft_head_take_features(struct pass *p);
 /* Compute rows [i, i + n) from embeddings and features. Embeddings are those of the tokens, or
  * `ready` if that is not NULL. */
 void draft_head_pair_rows(struct pass *p, int i, int n, const float *ready);

@@ -213,9 +213,11 @@ static void choose_tokens(struct pass *p, const struct part *part)
 {
     const struct step_choice *c = part->step->choice;
     struct decoder_state *st = p->st;
-    int n = part->step->n_logits, vocab = p->dec->c.vocab;
+    int n = part->n_logits, vocab = p->dec->c.vocab;
     size_t at = (size_t)part->logit0;
     const float *logits = st->logits + at * (size_t)vocab;
+    if (part->step->tree)
+        tree_choose(p, part);
     if (c && c->k > 0)
         p->ops->top(st->work, st->top + at * DEVICE_MAX_TOP, st->mass + at, logits, n, vocab, c->k,
                     c->t);
@@ -255,13 +257,25 @@ static const float *final_rows(struct pass *p)
     if (p->n_logits == 0)
         return NULL;
     if (!p->dropped) {
-        p->ops->gather(st->work, p->tmp, rows, p->in.rows, p->n_logits, c->hidden);
-        rows = p->tmp;
+        float *to = tree_states_place(p) ? tree_states_place(p) : p->tmp;
+        p->ops->gather(st->work, to, rows, p->in.rows, p->n_logits, c->hidden);
+        rows = to;
     }
     if (!before)
         return rows;
     p->ops->rmsnorm(st->work, st->xn, rows, p->dec->norm, p->n_logits, c->hidden, c->rms_eps);
     return st->xn;
+}
+
+/* Where the states of the rows that logits are wanted of lie in the end. A plan that is played
+ * again has moved nothing of `p`. */
+static const float *state_rows(const struct pass *p)
+{
+    if (!drops_rows(p))
+        return p->st->tmp;
+    if (p->dec->n_features == 0)
+        return p->st->xn;
+    return p->ops->attn ? p->st->x : p->st->tmp; /* see drop_rows */
 }
 
 /* Whether somebody asks for what logits are made of. */
@@ -270,7 +284,7 @@ static bool wants_states(const struct pass *p)
     bool wants = false;
     for (int i = 0; i < p->n_parts; i++) {
         const struct step *step = p->part[i].step;
-        wants = wants || step->states;
+        wants = wants || step->states || (step->tree && p->dec->is_draft_head);
         for (int k = 0; k < step->n_hidden; k++)
             wants = wants || step->hidden[k].post_norm;
     }
@@ -297,6 +311,8 @@ static bool make_logits(struct pass *p)
         return true;
     }
     rows = final_rows(p);
+    if (rows)
+        tree_keep_states(p, state_rows(p));
     if (rows)
         p->ops->matmul(st->work, &lm_head, 1, rows, p->n_logits);
     return rows != NULL;
@@ -326,6 +342,7 @@ static void run_layers(struct pass *p)
     int n_layers = p->dec->c.n_layers;
     pass_put_media(p);
     if (p->layer0 == 0) {
+        draft_head_take_features(p);
         if (p->dec->n_features > 0)
             draft_head_fuse_features(p);
         pass_embed_rows(p);
@@ -411,6 +428,8 @@ struct step_key {
     int32_t n, n_seqs, n_logits, argmax, layer0, layer1, k, draws, chain, states;
     uint64_t seed;
     double t;
+    int32_t tree_k, tree_picks;
+    int32_t level[DEVICE_MAX_CHAIN]; /* rows of a tree's levels; the last is 0 */
     struct {
         const void *pool;
         uint64_t page_size;
@@ -433,6 +452,12 @@ static bool key_part(const struct pass *p, const struct part *part, struct step_
         key->draws = c->drawn != NULL;
         key->seed = key->draws ? c->seed : 0;
         key->t = (double)c->t;
+    }
+    if (step->tree) {
+        key->tree_k = step->tree->k;
+        key->tree_picks = step->tree->pick != NULL;
+        for (int i = 0; i < step->chain; i++)
+            key->level[i] = step->tree->level[i];
     }
     for (int i = 0; i < step->n_seqs; i++) {
         const struct step_seq *q = &step->seqs[i];
@@ -467,17 +492,6 @@ static size_t make_key(const struct pass *p, struct step_key *key)
     return offsetof(struct step_key, seq) + (size_t)p->n_seqs * sizeof key->seq[0];
 }
 
-/* Where the states of the rows that logits are wanted of lie in the end. A plan that is played
- * again has moved nothing of `p`. */
-static const float *state_rows(const struct pass *p)
-{
-    if (!drops_rows(p))
-        return p->st->tmp;
-    if (p->dec->n_features == 0)
-        return p->st->xn;
-    return p->ops->attn ? p->st->x : p->st->tmp; /* see drop_rows */
-}
-
 /* Logits, best tokens and the residual stream of one part to its caller. */
 static void get_outputs(const struct pass *p, const struct part *part)
 {
@@ -510,7 +524,12 @@ static void list_parts(struct pass *p, const struct step *const *steps, int n_st
 {
     for (int k = 0; k < n_steps; k++) {
         const struct step *step = steps[k];
-        p->part[p->n_parts++] = (struct part){ step, p->n_rows, p->n_seqs, p->n_logits };
+        p->part[p->n_parts++] = (struct part){ .step = step,
+                                               .row0 = p->n_rows,
+                                               .seq0 = p->n_seqs,
+                                               .logit0 = p->n_logits,
+                                               .n = step->n,
+                                               .n_logits = step->n_logits };
         p->bulk = p->bulk || step->bulk;
         p->columns_only = step->columns_only;
         for (int i = 0; i < step->n_seqs; i++) {
@@ -615,7 +634,9 @@ enum pv_status decoder_steps(const struct decoder *dec, struct decoder_state *st
     put_inputs(&p);
     put_streams(&p);
     run_levels(&p);
-    if (p.n_levels > 1)
+    if (steps[0]->tree)
+        tree_get(&p);
+    else if (p.n_levels > 1)
         chain_get_tokens(&p);
     for (int k = 0; k < n_steps && p.n_levels == 1; k++) {
         get_outputs(&p, &p.part[k]);

@@ -27,7 +27,7 @@ void lone_stepper_init(struct lone_stepper *s, const struct decoder *dec, struct
 enum pv_status stepper_run(struct stepper *s, const struct step *step, struct pv_error *err)
 {
     const struct step_seq *seq = &step->seqs[0];
-    int n = seq->n + step->chain;
+    int n = seq->n + step_further_rows(step);
     if (!kvcache_reserve(seq->kv, s->work, seq->pending + n)) {
         s->starved = true;
         return fail(err, PV_E_DRAFTER, "no KV page is free for %d rows of the drafter after %d", n,

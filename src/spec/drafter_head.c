@@ -50,9 +50,10 @@ struct head_drafter {
     float *draft_logits;      /* the same of a draft vocabulary; NULL: it has none */
     struct grow_top top;      /* with k > 0: in their place */
     struct grow_pool pool;
-    float *last;  /* [hidden]: the head's state of the last row in the cache, */
-    float *own;   /* [OWN_MAX, hidden]: of those behind it, */
-    float *grown; /* [GROW_MAX_ROWS, hidden]: and of a tree's rows */
+    struct grow_ahead ahead; /* trees that run in one step */
+    float *last;             /* [hidden]: the head's state of the last row in the cache, */
+    float *own;              /* [OWN_MAX, hidden]: of those behind it, */
+    float *grown;            /* [GROW_MAX_ROWS, hidden]: and of a tree's rows */
     int32_t *ids, (*pos)[3];
     struct candidate *candidates;
 };
@@ -205,8 +206,16 @@ static enum pv_status run_step(struct head_drafter *d, struct step_seq *seq, boo
                          .states = want == WANT_LOGITS ? state : NULL,
                          .n_hidden = want == WANT_STATE,
                          .hidden = &tap };
-    enum pv_status s = stepper_run(d->stepper, &step, err);
-    if (!s && want == WANT_LOGITS)
+    enum pv_status s;
+    if (want == WANT_LOGITS)
+        grow_ahead_ask(&d->ahead, &step);
+    for (int i = 0; i < step.chain; i++)
+        for (int a = 0; a < 3; a++)
+            d->pos[seq->n + i][a] = d->pos[last][a] + d->ahead.depth[i];
+    s = stepper_run(d->stepper, &step, err);
+    if (!s && step.tree)
+        grow_ahead_root(&d->ahead, &d->top);
+    else if (!s && want == WANT_LOGITS)
         name_tokens(d, 1);
     if (!s)
         drafter_count(&d->base, d->kv.len + seq->pending, seq->n);
@@ -329,7 +338,7 @@ static const int *parents_behind(const struct head_drafter *d, const struct grow
     return parent;
 }
 
-/* Runs the new rows of a tree, each on its parent's state. */
+/* Runs the new rows of a tree, each on its parent's state, unless they have run with the root. */
 static enum pv_status run_level(void *user, const struct grown *g, struct pv_error *err)
 {
     struct head_drafter *d = user;
@@ -353,6 +362,10 @@ static enum pv_status run_level(void *user, const struct grown *g, struct pv_err
                          .choice = d->top.k ? &choice : NULL,
                          .states = d->grown + (size_t)first * hidden };
     enum pv_status s;
+    for (int i = 0; i < n; i++)
+        drafter_count(&d->base, d->n_rows + g->depth[i] - 1, 1);
+    if (d->ahead.n_levels > 0)
+        return grow_ahead_take(&d->ahead, g, &d->top, err);
     for (int i = 0; i < n; i++) {
         int parent = g->parent[first + i];
         all[i] = i;
@@ -361,7 +374,6 @@ static enum pv_status run_level(void *user, const struct grown *g, struct pv_err
                hidden * sizeof *d->features);
         for (int a = 0; a < 3; a++)
             d->pos[i][a] = root->pos[a] + g->depth[i];
-        drafter_count(&d->base, d->n_rows + g->depth[i] - 1, 1);
     }
     s = stepper_run(d->stepper, &step, err);
     if (!s)
@@ -433,6 +445,7 @@ static enum pv_status propose_head(struct drafter *base, const struct draft_requ
     chain = r->shape->kind == SHAPE_CHAIN || r->q ||
             (w.room < TREE_MAX && r->shape->kind != SHAPE_FITTED); /* which minds the room itself */
     d->top.k = !chain ? grow_top_needs(r) : !r->q && r->how->temperature == 0;
+    grow_ahead_plan(&d->ahead, d->dec, r, chain ? shape_depth(r->shape) : 0, w.room);
     s = catch_up(d, d->n_prompt_rows + known, err);
     if (s)
         return s;
@@ -458,7 +471,7 @@ size_t drafter_head_size(const struct decoder *dec, int chunk, int context)
            (size_t)context * (sizeof(struct head_row) + sizeof(int32_t)) +
            ((rows + GROW_MAX_ROWS + OWN_MAX + 1) * hidden + rows * decoder_feature_width(dec)) *
                sizeof(float) +
-           rows * 4 * sizeof(int32_t) + draft * GROW_LEVEL * sizeof(float) +
+           (rows * 4 + STEP_MAX_CHAIN * 3) * sizeof(int32_t) + draft * GROW_LEVEL * sizeof(float) +
            vocab * (GROW_LEVEL * sizeof(float) + sizeof(struct candidate));
 }
 
@@ -504,7 +517,7 @@ static enum pv_status alloc_parts(struct head_drafter *d, size_t rows, struct pv
     d->own = mem_alloc(OWN_MAX * hidden * sizeof *d->own);
     d->grown = mem_alloc(GROW_MAX_ROWS * hidden * sizeof *d->grown);
     d->ids = mem_alloc(rows * sizeof *d->ids);
-    d->pos = mem_alloc(rows * sizeof *d->pos);
+    d->pos = mem_alloc((rows + STEP_MAX_CHAIN) * sizeof *d->pos);
     d->candidates = mem_alloc(vocab * sizeof *d->candidates);
     if (!d->rows || !d->target_ids || !d->embeds || !d->features || !d->logits || !d->last ||
         !d->own || !d->grown || !d->ids || !d->pos || !d->candidates ||

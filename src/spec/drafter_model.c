@@ -2,9 +2,10 @@
  * of that is still true is found by comparing, at the beginning of a prompt and of every round.
  *
  * Chains run token by token, or all at once where the device feeds each token to the next row by
- * itself. Trees grow level by level: a step runs the nodes whose children are
- * wanted, and leaves them behind the cache as pending rows, parents of the next level's. Nothing of
- * a tree is committed: the next round finds out what was right, and runs that as a chain. */
+ * itself; trees where it chooses the rows of each level by itself do, too. Otherwise trees grow
+ * level by level: a step runs the nodes whose children are wanted, and leaves them behind the cache
+ * as pending rows, parents of the next level's. Nothing of a tree is committed: the next round
+ * finds out what was right, and runs that as a chain. */
 #include "spec/drafter_model.h"
 
 #include "base/mem.h"
@@ -38,6 +39,7 @@ struct model_drafter {
     int32_t best;
     struct grow_top top; /* with k > 0: of trees, in the place of logits */
     struct grow_pool pool;
+    struct grow_ahead ahead; /* trees that run in one step */
     int32_t *ids, (*pos)[3];
     int *all; /* [chunk]: 0, 1, ... */
     struct candidate *candidates;
@@ -237,8 +239,9 @@ static void place_answer(struct model_drafter *d, int n)
             d->pos[i][a] = d->next + d->n_answer + i;
 }
 
-/* Rows of answer tokens as one chain; logits of the last. They are committed. */
-static enum pv_status run_answer(struct model_drafter *d, const int32_t *ids, int n,
+/* Rows of answer tokens as one chain; logits of the last. They are committed. `root`: the last is
+ * the root, behind which d->ahead grows. */
+static enum pv_status run_answer(struct model_drafter *d, const int32_t *ids, int n, bool root,
                                  struct pv_error *err)
 {
     struct step_seq seq = { .kv = &d->kv, .n = n };
@@ -256,9 +259,16 @@ static enum pv_status run_answer(struct model_drafter *d, const int32_t *ids, in
                          .choice = d->top.k ? &choice : NULL };
     enum pv_status s;
     place_answer(d, n);
+    if (root)
+        grow_ahead_ask(&d->ahead, &step);
+    for (int i = 0; i < step.chain; i++)
+        for (int a = 0; a < 3; a++)
+            d->pos[n + i][a] = d->pos[n - 1][a] + d->ahead.depth[i];
     s = stepper_run(d->stepper, &step, err);
     if (s)
         return s;
+    if (step.tree)
+        grow_ahead_root(&d->ahead, &d->top);
     if (step.logits)
         spread_logits(d, 1);
     commit_answer(d, ids, n);
@@ -281,9 +291,8 @@ static enum pv_status catch_up(struct model_drafter *d, const struct draft_reque
                                struct pv_error *err)
 {
     while (r->n_answer - d->n_answer > rest) {
-        int left = r->n_answer - d->n_answer - rest;
-        enum pv_status s =
-            run_answer(d, r->answer + d->n_answer, left < d->chunk ? left : d->chunk, err);
+        int left = r->n_answer - d->n_answer - rest, n = min_int(left, d->chunk);
+        enum pv_status s = run_answer(d, r->answer + d->n_answer, n, n == left && rest == 0, err);
         if (s)
             return s;
     }
@@ -315,7 +324,7 @@ static enum pv_status propose_chain(struct model_drafter *d, const struct draft_
         enum pv_status s;
         if (tree_add(r->tree, r->tree->n - 1, id) < 0 || i + 1 == window || i >= room)
             break;
-        s = run_answer(d, &id, 1, err);
+        s = run_answer(d, &id, 1, false, err);
         if (s)
             return s;
     }
@@ -378,7 +387,8 @@ static enum pv_status propose_at_once(struct model_drafter *d, const struct draf
     return s;
 }
 
-/* Runs the new rows; their logits, in that order, are in d->logits. */
+/* Runs the new rows, unless they have run with the root; their logits, in that order, are in
+ * d->logits. */
 static enum pv_status run_level(void *user, const struct grown *g, struct pv_error *err)
 {
     struct model_drafter *d = user;
@@ -401,6 +411,8 @@ static enum pv_status run_level(void *user, const struct grown *g, struct pv_err
             d->pos[i][a] = d->next + d->n_answer - 1 + g->depth[i];
         drafter_count(&d->base, d->kv.len + g->depth[i] - 1, 1);
     }
+    if (d->ahead.n_levels > 0)
+        return grow_ahead_take(&d->ahead, g, &d->top, err);
     s = stepper_run(d->stepper, &step, err);
     if (!s && step.logits)
         spread_logits(d, n);
@@ -440,6 +452,9 @@ static enum pv_status propose_model(struct drafter *base, const struct draft_req
     whole = d->vocab == decoder_input_vocab(d->dec);
     d->wants_best = chain && !r->q && r->how->temperature == 0 && whole;
     d->top.k = !chain && whole ? grow_top_needs(r) : 0;
+    d->ahead.n_levels = 0;
+    if (!chain && whole)
+        grow_ahead_plan(&d->ahead, d->dec, r, 0, room);
     take_back(d, r);
     if (chain && whole && drafter_chains_at_once(d->dec, r))
         return propose_at_once(d, r, shape_depth(r->shape), err);

@@ -7,8 +7,8 @@
 #include "spec/drafter.h"
 
 enum {
-    GROW_LEVEL = 16,                                   /* rows of one step */
-    GROW_WIDTH = 16,                                   /* most nodes that a level extends */
+    GROW_LEVEL = DEVICE_MAX_LEVEL,                     /* rows of one step */
+    GROW_WIDTH = DEVICE_MAX_LEVEL,                     /* most nodes that a level extends */
     GROW_MAX_ROWS = GROW_LEVEL * TREE_MAX_DEPTH,       /* uncommitted rows of one round */
     GROW_MAX_POOL = GROW_WIDTH * (1 + 16 * GROW_WIDTH) /* candidates of a dynamic tree */
 };
@@ -28,6 +28,19 @@ struct grow_top {
     int k; /* tokens per row; 0: logits are needed */
     struct top_entry entry[GROW_LEVEL * GROW_WIDTH];
     float mass[GROW_LEVEL]; /* log sum exp of the row's logits */
+};
+
+/* A tree whose levels all run in the step that runs its root (struct step_tree), because the device
+ * chooses the rows of each level itself. The step brings back the candidates of all rows at once;
+ * grow_tree draws the tree from these, and finds the same rows. */
+struct grow_ahead {
+    int n_levels; /* 0: the tree must be grown level by level */
+    struct step_tree tree;
+    int depth[STEP_MAX_CHAIN]; /* of the rows of each level */
+    int32_t pick[STEP_MAX_TREE];
+    struct top_entry top[STEP_MAX_TREE * GROW_WIDTH];
+    float mass[STEP_MAX_TREE];
+    int32_t ids[STEP_MAX_TREE];
 };
 
 /* A candidate of a dynamic tree. */
@@ -66,6 +79,20 @@ struct grower {
 struct step_choice grow_top_choice(struct grow_top *t);
 /* How many of the most likely tokens per row are enough for this draft; 0: it needs logits. */
 int grow_top_needs(const struct draft_request *r);
+
+/* List the levels of the tree that grow_tree would grow with this room and vocabulary; window > 0:
+ * of a chain of so many tokens. n_levels stays 0 if they cannot run in one step: tokens are drawn,
+ * the size of the tree follows prices, the device does not grow trees, or the tree is too large. */
+void grow_ahead_plan(struct grow_ahead *a, const struct decoder *dec, const struct draft_request *r,
+                     int window, int room);
+/* Add the tree to the step of its root. */
+void grow_ahead_ask(struct grow_ahead *a, struct step *step);
+/* After the step: the tokens of the root, in `top`. */
+void grow_ahead_root(const struct grow_ahead *a, struct grow_top *top);
+/* Instead of running the new rows of `g`: their tokens. PV_E_DEVICE if the device has run other
+ * rows. */
+enum pv_status grow_ahead_take(const struct grow_ahead *a, const struct grown *g,
+                               struct grow_top *top, struct pv_error *err);
 
 /* Fill r->tree; the shape is static, dynamic or fitted. */
 enum pv_status grow_tree(const struct grower *w, struct pv_error *err);

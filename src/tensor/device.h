@@ -22,6 +22,7 @@ enum {
     DEVICE_MAX_HEAD_DIM = 256,
     DEVICE_MAX_TOP = 64,   /* most likely tokens of a row */
     DEVICE_MAX_CHAIN = 16, /* plans of a chain (struct work_plan) */
+    DEVICE_MAX_LEVEL = 16, /* rows of a level of a tree that `grow` chooses, and tokens per row */
     DEVICE_MAX_EXPERTS = 1024,
     DEVICE_MAX_USED = 64 /* experts that one row uses */
 };
@@ -330,6 +331,29 @@ struct unit_job {
     double *scale;       /* [n_units + n_sums]: scratch */
 };
 
+/* Choose the rows of a tree's next level, after those of its last level ran. The rows of the tree are
+ * numbered in the order in which they run, from 0, the root. Candidate i is the token top[i], a
+ * child of row i / k; the score of its path is
+ *
+ *   score[i / k] + min(top[i].logit - mass[i / k], 0), for the root's children without score[0]
+ *
+ * The next rows are the n_next candidates with the highest scores among the children of rows [row0,
+ * row0 + n), or those that `next` names. Of equal ones the first is better. They become rows row0 +
+ * n, .. in ascending order of their candidates. Candidates without a token are never chosen; rows
+ * that are left over get token 0, the root as their parent, and a score of -infinity. All pointers
+ * are device memory. */
+struct grow_job {
+    const struct top_entry *top; /* [rows, k] */
+    const float *mass;           /* [rows] */
+    int k, row0, n, n_next;      /* k, n and n_next at most DEVICE_MAX_LEVEL */
+    bool named;
+    int32_t *next;  /* [n_next]; in, if `named`: candidates. Out: their tokens */
+    int32_t *id;    /* [rows], out: the same tokens by row */
+    float *score;   /* [rows] */
+    int32_t *above; /* [rows], out: the parents' rows */
+    int run;        /* the tree's run of the plan: its parents are set too */
+};
+
 /* Announces what a work is about to do: the runs of the attn_blocks that follow, and a key. `kv` of
  * a run may be that of any layer, since all layers share one page table. Two plans with equal keys
  * are followed by the same calls with the same arguments, except for the contents of device memory
@@ -338,8 +362,10 @@ struct unit_job {
  *
  * Plans may form a chain: `n_levels` plans, with the same number of runs each, that follow one
  * another without a wait; `level` counts from 0. Then `runs` holds the runs of all levels, level by
- * level, none of them a tree, and every plan gets the same array: the device may copy all of it at
- * level 0. */
+ * level, and every plan gets the same array: the device may copy all of it at level 0. The runs of
+ * level 0 are chains. If those of the levels after it are trees, they have the same number of rows
+ * each, the last level's pending and n add up to all rows of the tree, and the contents of `parent`
+ * do not matter, because `grow` sets them. */
 struct work_plan {
     int n_runs;
     const struct attn_run *runs;
@@ -514,6 +540,8 @@ struct device_ops {
                 int dim, int k, float t);
     /* ids[i * step] = names[ids[i * step]] for i < n; negative ids stay. All device. */
     void (*name_ids)(struct device_work *w, int32_t *ids, int n, int step, const int32_t *names);
+    /* NULL: trees must be grown by the host, level by level. */
+    void (*grow)(struct device_work *w, const struct grow_job *job);
     /* ids[i] = the token that sample_token (lm/sampling.h) draws, without filters, at position[i]
      * (device). */
     void (*draw_token)(struct device_work *w, int32_t *ids, const float *x, int n, int dim,

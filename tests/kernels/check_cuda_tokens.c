@@ -151,6 +151,135 @@ static void check_top(struct cuda_check *t)
     }
 }
 
+/* ---- the next level of a tree ---- */
+
+enum { GROWN = 1 + 2 * DEVICE_MAX_LEVEL }; /* rows: the root, the level that ran and the next */
+
+/* A tree of three levels on both sides. */
+struct grown {
+    struct top_entry top[GROWN * DEVICE_MAX_LEVEL];
+    float mass[GROWN], score[GROWN];
+    int32_t next[DEVICE_MAX_LEVEL], id[GROWN], above[GROWN];
+};
+
+static float path_score(const struct grown *g, int candidate, int k)
+{
+    int row = candidate / k;
+    double p = (double)g->top[candidate].logit - (double)g->mass[row];
+    return (row > 0 ? g->score[row] : 0) + (float)fmin(p, 0);
+}
+
+/* One after another the best candidate that is left, the first among equals. */
+static void grow_plainly(struct grown *g, const struct grow_job *j)
+{
+    bool taken[GROWN * DEVICE_MAX_LEVEL] = { 0 };
+    int from = j->row0 * j->k, to = from + j->n * j->k, row = j->row0 + j->n;
+    for (int i = 0; i < j->n_next; i++) {
+        int best = -1;
+        for (int c = from; c < to; c++)
+            if (!taken[c] && g->top[c].id >= 0 &&
+                (best < 0 || path_score(g, c, j->k) > path_score(g, best, j->k)))
+                best = c;
+        if (best >= 0)
+            taken[best] = true;
+    }
+    for (int c = from; c < to; c++)
+        if (taken[c]) {
+            g->id[row] = g->top[c].id;
+            g->score[row] = path_score(g, c, j->k);
+            g->above[row++] = c / j->k;
+        }
+    for (; row < j->row0 + j->n + j->n_next; row++) {
+        g->id[row] = g->above[row] = 0;
+        g->score[row] = -INFINITY;
+    }
+}
+
+/* Few different numbers, so that many candidates are equal; some are missing. */
+static void fill_grown(struct cuda_check *t, struct grown *g, int k)
+{
+    memset(g, 0, sizeof *g);
+    for (int r = 0; r < GROWN; r++) {
+        int real = rng_next(&t->c.rng) % 4 ? k : (int)(rng_next(&t->c.rng) % (uint64_t)(k + 1));
+        g->mass[r] = 4 + (float)(rng_next(&t->c.rng) % 3);
+        g->score[r] = -(float)(rng_next(&t->c.rng) % 3);
+        for (int c = 0; c < k; c++)
+            g->top[r * k + c] =
+                (struct top_entry){ (float)(rng_next(&t->c.rng) % 5), c < real ? r * 50 + c : -1 };
+    }
+}
+
+static void compare_grown(struct cuda_check *t, const struct grown *got, const struct grown *want,
+                          const struct grow_job *j)
+{
+    int first = j->row0 + j->n;
+    for (int i = 0; i < j->n_next; i++)
+        if (got->next[i] != want->id[first + i] || got->id[first + i] != want->id[first + i] ||
+            got->above[first + i] != want->above[first + i] ||
+            (!j->named && got->score[first + i] != want->score[first + i]))
+            check_fail(&t->c,
+                       "k %d, %d of %d rows: row %d is %d below %d (%g), not %d below %d (%g)",
+                       j->k, j->n_next, j->n, i, (int)got->id[first + i],
+                       (int)got->above[first + i], got->score[first + i], (int)want->id[first + i],
+                       (int)want->above[first + i], want->score[first + i]);
+}
+
+static void grow_once(struct cuda_check *t, struct gbuf *b, int k, int n, int n_next, bool named)
+{
+    static struct grown want, got;
+    static const int parents[GROWN];
+    static const int32_t page[2];
+    struct kv_layer kv = { .dtype = DTYPE_BF16, .n_kv = 1, .d = 64, .cap = KV_CHUNK, .page = page };
+    struct attn_run runs[3] = {
+        { .n = 1, .kv = &kv },
+        { .n = n, .first_slot = 1, .parent = parents, .kv = &kv },
+        { .n = n_next, .first_slot = 1, .parent = parents, .pending = n, .kv = &kv }
+    };
+    struct work_plan plan = { .n_runs = 1, .runs = runs, .n_levels = 3 };
+    struct grown *there = b->p;
+    struct grow_job j = { .top = there->top,
+                          .mass = there->mass,
+                          .k = k,
+                          .row0 = 1,
+                          .n = n,
+                          .n_next = n_next,
+                          .named = named,
+                          .next = there->next,
+                          .id = there->id,
+                          .score = there->score,
+                          .above = there->above };
+    fill_grown(t, &want, k);
+    for (int i = 0; i < n_next; i++)
+        want.next[i] = (int32_t)(rng_next(&t->c.rng) % (uint64_t)((1 + n) * k));
+    gbuf_put(b, &want, sizeof want);
+    t->ops->begin(t->w, &plan);
+    t->ops->grow(t->w, &j);
+    t->ops->end(t->w);
+    check_wait(t, t->w);
+    gbuf_get(b, &got, sizeof got);
+    for (int i = 0; named && i < n_next; i++) {
+        want.id[1 + n + i] = want.top[want.next[i]].id < 0 ? 0 : want.top[want.next[i]].id;
+        want.above[1 + n + i] = want.next[i] / k;
+    }
+    if (!named)
+        grow_plainly(&want, &j);
+    compare_grown(t, &got, &want, &j);
+}
+
+static void check_grow(struct cuda_check *t)
+{
+    struct gbuf b;
+    gbuf_open(t, &b, sizeof(struct grown));
+    for (int i = 0; i < (t->full ? 200 : 40); i++) {
+        int k = 1 + (int)(rng_next(&t->c.rng) % DEVICE_MAX_LEVEL);
+        int n = 1 + (int)(rng_next(&t->c.rng) % DEVICE_MAX_LEVEL);
+        int next = 1 + (int)(rng_next(&t->c.rng) % DEVICE_MAX_LEVEL);
+        grow_once(t, &b, i == 0 ? DEVICE_MAX_LEVEL : k, i == 0 ? DEVICE_MAX_LEVEL : n, next,
+                  i % 4 == 3);
+    }
+    gbuf_close(&b);
+}
+
 /* ---- draws ---- */
 
 static void check_draws(struct cuda_check *t)
@@ -194,7 +323,10 @@ void check_cuda_tokens(struct cuda_check *t)
     static const struct {
         const char *name;
         void (*run)(struct cuda_check *t);
-    } tests[] = { { "argmax", check_argmax }, { "top", check_top }, { "draws", check_draws } };
+    } tests[] = { { "argmax", check_argmax },
+                  { "top", check_top },
+                  { "grow", check_grow },
+                  { "draws", check_draws } };
     for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
         if (!check_begin(&t->c, tests[i].name, ""))
             continue;

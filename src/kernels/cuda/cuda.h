@@ -51,7 +51,8 @@ struct alignas(32) staged_run {
 struct staged {
     struct staged_run run[MAX_RUNS];
     /* First the page tables of the runs, device_work.table_size entries each; -1: no page. Their
-     * offsets are the same each time a recorded step is replayed. Then the parents of trees. */
+     * offsets are the same each time a recorded step is replayed. Then the parents of trees; those
+     * of a tree that grows over several levels are in the list of level 1 only. */
     int32_t list[];
 };
 
@@ -135,6 +136,8 @@ struct device_work {
     uint8_t *staged_levels; /* in here: of all levels of a chain, staged_step bytes apart */
     uint8_t *staged_host;   /* pinned, as staged_levels */
     size_t staged_step;     /* by runs and table_size alone, so that recorded levels find it */
+    int32_t *grown;         /* device: parents of trees that grow (struct grow_job); NULL: none */
+    int grown_rows;         /* of each of them, one after another */
     int *not_finite;        /* pinned: set by argmax_rows, read and cleared by wait */
     bool staging;           /* the last copy may still be reading staged_host */
     size_t list_size;       /* most entries of staged.list */
@@ -330,6 +333,9 @@ void top_rows(struct device_work *w, struct top_entry *out, float *mass, const f
 void name_ids(struct device_work *w, int32_t *ids, int n, int step, const int32_t *names);
 void draw_rows(struct device_work *w, int32_t *ids, const float *x, int n, int dim,
                const uint64_t *position, uint64_t seed, float t);
+
+/* grow.cu */
+void grow_rows(struct device_work *w, const struct grow_job *job);
 
 /* patches.cu */
 void cut_patches(struct device_work *w, const struct patch_job *job);

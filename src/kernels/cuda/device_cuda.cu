@@ -412,6 +412,7 @@ static const struct device_ops gpu_ops = {
     .argmax = argmax_rows,
     .top = top_rows,
     .name_ids = name_ids,
+    .grow = grow_rows,
     .draw_token = draw_rows,
     .cosines_apart = cosines_apart,
     .cosine_spread = cosine_spread,

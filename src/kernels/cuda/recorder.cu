@@ -82,11 +82,19 @@ static void stage_table(int32_t *to, int size, const struct attn_run *r)
         to[i] = -1;
 }
 
+/* Rows of each tree that grows over the levels of a plan; 0: there is none. */
+static int grown_rows(const struct work_plan *plan)
+{
+    const struct attn_run *last = plan->runs + (levels_of(plan) - 1) * plan->n_runs;
+    return levels_of(plan) > 1 && plan->n_runs > 0 && last->parent ? last->pending + last->n : 0;
+}
+
 /* Write one level's runs and page tables on the host. Returns their size in bytes. */
 static size_t fill_level(struct device_work *w, struct staged *s, const struct attn_run *runs,
-                         int n_runs)
+                         int n_runs, int level)
 {
     size_t size = (size_t)w->table_size, at = size * (size_t)n_runs;
+    int shared = (level - 1) * (int)(w->staged_step / sizeof *s->list); /* back to level 1 */
     for (int i = 0; i < n_runs; i++) {
         const struct attn_run *r = &runs[i];
         size_t rows = (size_t)(r->pending + r->n);
@@ -97,10 +105,12 @@ static size_t fill_level(struct device_work *w, struct staged *s, const struct a
                                 r->first_slot,
                                 r->pending,
                                 r->parent != NULL,
-                                (int)at,
+                                w->grown ? (int)at - shared : (int)at,
                                 page[slot_chunk(r->first_slot)],
                                 page[slot_chunk(r->first_slot + r->pending)] };
-        if (r->parent && rows <= w->list_size - at) {
+        if (r->parent && w->grown) {
+            at += (size_t)w->grown_rows;
+        } else if (r->parent && rows <= w->list_size - at) {
             memcpy(s->list + at, r->parent, sizeof *s->list * rows);
             at += rows;
         } else if (r->parent) {
@@ -114,12 +124,17 @@ static size_t fill_level(struct device_work *w, struct staged *s, const struct a
 static void stage_runs(struct device_work *w, const struct work_plan *plan)
 {
     int levels = levels_of(plan);
-    size_t tables = (size_t)w->table_size * (size_t)plan->n_runs, size = 0;
-    w->staged_step = (sizeof(struct staged) + sizeof(int32_t) * tables + 255) / 256 * 256;
+    size_t tables = (size_t)w->table_size * (size_t)plan->n_runs, size = 0, parents;
+    w->grown_rows = grown_rows(plan);
+    parents = (size_t)w->grown_rows * (size_t)plan->n_runs;
+    w->staged_step =
+        (sizeof(struct staged) + sizeof(int32_t) * (tables + parents) + 255) / 256 * 256;
     w->staged = (struct staged *)(w->staged_levels + w->staged_step * (size_t)plan->level);
+    w->grown =
+        parents > 0 ? ((struct staged *)(w->staged_levels + w->staged_step))->list + tables : NULL;
     if (plan->n_runs == 0 || plan->level > 0)
         return;
-    if (plan->n_runs > MAX_RUNS || tables + RUN_PARENTS > w->list_size ||
+    if (plan->n_runs > MAX_RUNS || tables + RUN_PARENTS > w->list_size || parents > RUN_PARENTS ||
         levels > DEVICE_MAX_CHAIN) {
         work_check(w, cudaErrorInvalidValue, "page tables of too many slots");
         return;
@@ -130,7 +145,7 @@ static void stage_runs(struct device_work *w, const struct work_plan *plan)
     for (int i = 0; i < levels; i++)
         size = w->staged_step * (size_t)i +
                fill_level(w, (struct staged *)(w->staged_host + w->staged_step * (size_t)i),
-                          plan->runs + (size_t)i * (size_t)plan->n_runs, plan->n_runs);
+                          plan->runs + (size_t)i * (size_t)plan->n_runs, plan->n_runs, i);
     work_check(
         w,
         cudaMemcpyAsync(w->staged_levels, w->staged_host, size, cudaMemcpyHostToDevice, w->stream),
