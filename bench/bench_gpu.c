@@ -61,6 +61,9 @@ static const char usage[] =
     "  --repeat N           steps that are timed, after three that are not (20)\n"
     "  --rounds N           rounds of each simulated method (32)\n"
     "  --gamma N            tokens drafted at a time by simulated chains (as published)\n"
+    "  --by-level N         1: ask the GPU for each level of a draft tree, as for trees that "
+    "prices\n"
+    "                       shape (0: for the whole tree)\n"
     "  --draft-vocab N      tokens that drafters score: models of drafted, drafters of simulate "
     "(all)\n"
     "  --methods LIST       of the simulated ones (all)\n"
@@ -174,6 +177,7 @@ static bool parse_numbers(struct args *a, const char *name, const char *value, b
         { "--repeat", &a->plan.repeat },
         { "--rounds", &a->plan.rounds },
         { "--gamma", &a->plan.gamma },
+        { "--by-level", &a->plan.by_level },
         { "--draft-vocab", &a->rig.draft_vocab },
         { "--batch-context", &a->plan.batch_context },
     };

@@ -104,6 +104,8 @@ struct lane_rows {
     const int32_t *first; /* the id of the first row; NULL: random */
     int chain; /* number of rows after the last, each with the token that the row before chose
                   (wanted is 1 then); n + chain is at most max_rows */
+    const struct step_tree *tree; /* NULL: none. Then `chain` levels, and at most max_rows rows of
+                                     LANE_TOP tokens each; the results stay in the lane */
 };
 
 /* The cache is filled with random numbers and has length 0; lane_at sets its length. */
@@ -167,6 +169,7 @@ struct plan {
     int frames, size, batch; /* towers: frames, side in pixels, frames per call (0: default) */
     int rounds;              /* of each simulated method */
     int gamma;               /* 0: as published */
+    int by_level;            /* 1: the host asks for every level of a draft tree */
     struct batch_plan batches[RIG_MAX_LIST];
     int n_batches, batch_context;
     const char *methods; /* NULL: all */

@@ -113,6 +113,7 @@ enum pv_status lane_step(struct lane *l, const struct lane_rows *rows, struct pv
                          .argmax = rows->wanted ? l->best : NULL,
                          .chain = rows->chain,
                          .bulk = rows->bulk };
+    struct step_tree tree;
     for (int i = 0; i < rows->n + rows->chain; i++) {
         int at = rows->parent ? rows->depth[rows->pending + i] : i;
         l->ids[i] = rows->embeds ? -1 : (int32_t)(rng_bits(3, l->turn++, 0) % vocab);
@@ -122,6 +123,14 @@ enum pv_status lane_step(struct lane *l, const struct lane_rows *rows, struct pv
     if (rows->top && l->m->dev->ops->top) {
         step.argmax = NULL;
         step.choice = &choice;
+    }
+    if (rows->tree) {
+        tree = *rows->tree;
+        tree.top = l->top;
+        tree.mass = l->mass;
+        tree.ids = l->best;
+        step.tree = &tree;
+        step.argmax = NULL;
     }
     if (rows->first)
         l->ids[0] = *rows->first;

@@ -207,6 +207,22 @@ static enum pv_status draft_chain(struct stage *s, int g, struct pv_error *err)
     return st;
 }
 
+/* Draft a tree in one step. */
+static enum pv_status draft_at_once(struct stage *s, const struct step_tree *tree, int n_levels,
+                                    struct pv_error *err)
+{
+    struct lane_rows rows = { .n = s->lag, .wanted = 1, .chain = n_levels, .tree = tree };
+    enum pv_status st = lane_step(&s->draft, &rows, err);
+    if (!st)
+        kvcache_advance(&s->draft.kv, s->lag);
+    return st;
+}
+
+static bool grows_ahead(const struct stage *s)
+{
+    return decoder_grows(s->draft.m->dec) && !s->plan->by_level;
+}
+
 /* Run the rows of one level after those of earlier levels. */
 static enum pv_status draft_level(struct stage *s, int pending, int n, const int *parent,
                                   const int *depth, struct pv_error *err)
@@ -220,13 +236,18 @@ static enum pv_status draft_level(struct stage *s, int pending, int n, const int
     return lane_step(&s->draft, &rows, err);
 }
 
-/* Draft the inner nodes of the tree of 25, level by level: 4, 4, 1 and 1 rows. */
+/* Draft the inner nodes of the tree of 25: levels of 4, 4, 1 and 1 rows. */
 static enum pv_status draft_tree(struct stage *s, struct pv_error *err)
 {
     static const int parent[10] = { -1, -1, -1, -1, 0, 0, 0, 1, 4, 8 };
     static const int depth[10] = { 0, 0, 0, 0, 1, 1, 1, 1, 2, 3 };
     static const int level[4] = { 4, 4, 1, 1 };
-    enum pv_status st = chain_rows(&s->draft, s->lag, TREE_WIDTH, err);
+    static const int32_t pick[10] = { 0, 1, 2, 3, 4, 5, 6, 8, 20, 36 };
+    static const struct step_tree tree = { .k = TREE_WIDTH, .level = { 4, 4, 1, 1 }, .pick = pick };
+    enum pv_status st = PV_OK;
+    if (grows_ahead(s))
+        return draft_at_once(s, &tree, 4, err);
+    st = chain_rows(&s->draft, s->lag, TREE_WIDTH, err);
     for (int i = 0, at = 0; i < 4 && !st; at += level[i++])
         st = draft_level(s, at, level[i], parent, depth, err);
     return st;
@@ -237,7 +258,13 @@ static enum pv_status draft_tree(struct stage *s, struct pv_error *err)
 static enum pv_status draft_head(struct stage *s, struct pv_error *err)
 {
     int parent[HEAD_LEVELS * HEAD_WIDTH], depth[HEAD_LEVELS * HEAD_WIDTH];
-    enum pv_status st = chain_rows(&s->draft, s->lag, HEAD_WIDTH, err);
+    struct step_tree tree = { .k = HEAD_WIDTH };
+    enum pv_status st;
+    for (int i = 0; i < HEAD_LEVELS; i++)
+        tree.level[i] = HEAD_WIDTH;
+    if (grows_ahead(s))
+        return draft_at_once(s, &tree, HEAD_LEVELS, err);
+    st = chain_rows(&s->draft, s->lag, HEAD_WIDTH, err);
     for (int i = 0; i < HEAD_LEVELS * HEAD_WIDTH; i++) {
         depth[i] = i / HEAD_WIDTH;
         parent[i] = depth[i] ? (depth[i] - 1) * HEAD_WIDTH + i % HEAD_WIDTH / 2 : -1;

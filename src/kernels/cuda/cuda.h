@@ -135,7 +135,7 @@ struct device_work {
     struct staged *staged;  /* device: of the level that runs, */
     uint8_t *staged_levels; /* in here: of all levels of a chain, staged_step bytes apart */
     uint8_t *staged_host;   /* pinned, as staged_levels */
-    size_t staged_step;     /* by runs and table_size alone, so that recorded levels find it */
+    size_t staged_step;     /* by runs and table_size, so that recorded levels find it */
     int32_t *grown;         /* device: parents of trees that grow (struct grow_job); NULL: none */
     int grown_rows;         /* of each of them, one after another */
     int *not_finite;        /* pinned: set by argmax_rows, read and cleared by wait */
