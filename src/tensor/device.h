@@ -331,8 +331,8 @@ struct unit_job {
     double *scale;       /* [n_units + n_sums]: scratch */
 };
 
-/* Choose the rows of a tree's next level, after those of its last level ran. The rows of the tree are
- * numbered in the order in which they run, from 0, the root. Candidate i is the token top[i], a
+/* Choose the rows of a tree's next level, after those of its last level ran. The rows of the tree
+ * are numbered in the order in which they run, from 0, the root. Candidate i is the token top[i], a
  * child of row i / k; the score of its path is
  *
  *   score[i / k] + min(top[i].logit - mass[i / k], 0), for the root's children without score[0]
