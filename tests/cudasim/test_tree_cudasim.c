@@ -44,6 +44,7 @@ struct forest {
     struct head_file *hf;
     struct decoder *head;
     struct states states;
+    bool late;           /* the target's states of the last tokens are missing at times */
     struct side side[2]; /* the first grows trees on the device */
     int32_t ids[CONTEXT], pos[CONTEXT][3];
 };
@@ -246,8 +247,9 @@ static bool check_shape(struct forest *f, const struct shape *shape, int most, i
                                    .most = most };
         int before = f->side[0].n_steps;
         uint64_t first = f->grows->first_runs(f->rig.dev);
-        ok = (!f->hf || add_states(f, 0, PROMPT + *n - 1)) && propose(f, 0, r) &&
-             CHECK_MSG(round < ROUNDS - 1 || f->grows->first_runs(f->rig.dev) == first,
+        int known = PROMPT + *n - 1 - (f->late ? round % 3 : 0);
+        ok = (!f->hf || add_states(f, 0, known)) && propose(f, 0, r) &&
+             CHECK_MSG(round < ROUNDS - 1 || f->late || f->grows->first_runs(f->rig.dev) == first,
                        "a level is not recorded") &&
              propose(f, 1, r) &&
              CHECK_MSG(same_trees(&f->side[0], &f->side[1]),
@@ -257,7 +259,7 @@ static bool check_shape(struct forest *f, const struct shape *shape, int most, i
              CHECK_EQ(f->side[0].d->rows, f->side[1].d->rows) &&
              CHECK_EQ(f->side[0].d->slots, f->side[1].d->slots) &&
              CHECK_MSG(same_pools(f), "the caches differ in round %d", round) &&
-             CHECK(!once || round == 0 || f->side[0].n_steps == before + 1);
+             CHECK(!once || round == 0 || f->late || f->side[0].n_steps == before + 1);
         *n += 1;
     }
     return ok;
@@ -305,8 +307,10 @@ TEST(trees_of_draft_heads)
     if (open_rig(&forest, DTYPE_BF16) && open_head(&forest, &h))
         check_shapes(&forest, true);
     h.norms = true;
-    if (open_rig(&forest, DTYPE_BF16) && open_head(&forest, &h) && narrow(&forest))
+    if (open_rig(&forest, DTYPE_BF16) && open_head(&forest, &h) && narrow(&forest)) {
+        forest.late = true;
         check_shapes(&forest, false);
+    }
     cudasim_be(NULL);
 }
 
