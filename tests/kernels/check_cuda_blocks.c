@@ -283,6 +283,19 @@ _Static_assert(sizeof true_f8 == sizeof tiny_f8, "as many");
 static const enum dtype types[] = { DTYPE_BF16, DTYPE_F16,  DTYPE_F32,
                                     DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_K };
 
+/* Invariance of a shape's rows; also over the ends of a page, a pass and a split, if `longer` or if
+ * its heads have the usual size. */
+static void check_rows_of(struct cuda_check *t, const struct rig_shape *s, const char *name,
+                          bool longer)
+{
+    if (!check_begin(&t->c, "rows", name))
+        return;
+    check_rows(t, s, DTYPE_BF16, 3, t->full ? 64 : 9);
+    if (longer || s->d == 128)
+        check_rows(t, s, DTYPE_BF16, t->full ? 750 : 250, t->full ? 64 : 12);
+    check_end(&t->c);
+}
+
 static void check_shapes(struct cuda_check *t)
 {
     const struct rig_shape *shapes = t->full ? true_shapes : tiny_shapes;
@@ -312,12 +325,7 @@ static void check_shapes(struct cuda_check *t)
             check_error(t, s, DTYPE_BF16, RIG_PLAIN, 20, 9);
             check_end(&t->c);
         }
-        if (check_begin(&t->c, "rows", name)) {
-            check_rows(t, s, DTYPE_BF16, 3, t->full ? 64 : 9);
-            if (s->d == 128 || i == 0) /* over the ends of a page, a pass and a split */
-                check_rows(t, s, DTYPE_BF16, t->full ? 750 : 250, t->full ? 64 : 12);
-            check_end(&t->c);
-        }
+        check_rows_of(t, s, name, i == 0);
     }
 }
 
@@ -347,12 +355,7 @@ static void check_f8(struct cuda_check *t)
             check_slots(t, s);
             check_end(&t->c);
         }
-        if (check_begin(&t->c, "rows", name)) {
-            check_rows(t, s, DTYPE_BF16, 3, t->full ? 64 : 9);
-            if (s->d == 128 || i == 0) /* over the ends of a page, a pass and a split */
-                check_rows(t, s, DTYPE_BF16, t->full ? 750 : 250, t->full ? 64 : 12);
-            check_end(&t->c);
-        }
+        check_rows_of(t, s, name, i == 0);
     }
 }
 
