@@ -268,7 +268,7 @@ struct client {
     struct load *load;
     pv_session *session;
     pthread_t thread;
-    char path[32];   /* file of its prepared prompt */
+    char path[256];  /* file of its prepared prompt */
     atomic_int came; /* tokens of this answer so far */
 };
 
@@ -363,12 +363,15 @@ static void client_open(struct load *l, int i)
     const struct options *o = l->o;
     struct pv_video_params v = pv_video_defaults();
     struct pv_error err = { 0 };
-    int file;
+    const char *dir = getenv("TMPDIR");
+    int file, n;
     c->load = l;
-    snprintf(c->path, sizeof c->path, "/tmp/serving-XXXXXX");
+    n = snprintf(c->path, sizeof c->path, "%s/serving-XXXXXX", dir && *dir ? dir : "/tmp");
+    if (n >= (int)sizeof c->path)
+        refuse("the name of the directory in TMPDIR is too long");
     file = mkstemp(c->path);
     if (file < 0 || close(file) != 0)
-        refuse("no file could be written in /tmp");
+        refuse("no temporary file could be written (TMPDIR names another directory than /tmp)");
     stop_if(pv_engine_session(&c->session, l->e, &err), &err);
     if (o->n_videos > 0) {
         char question[QUESTION_SIZE];

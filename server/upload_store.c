@@ -51,10 +51,15 @@ static const char usual_purpose[] = "vision";
 
 /* ---- the store ---- */
 
-static char *temporary_dir(void)
+static const char *temporary_base(void)
 {
     const char *base = getenv("TMPDIR");
-    char *path = path_join(base && *base ? base : "/tmp", "prevue-files-XXXXXX");
+    return base && *base ? base : "/tmp";
+}
+
+static char *temporary_dir(void)
+{
+    char *path = path_join(temporary_base(), "prevue-files-XXXXXX");
     if (path && !mkdtemp(path)) {
         mem_free(path);
         return NULL;
@@ -78,8 +83,8 @@ enum pv_status upload_store_open(struct upload_store **out, const char *dir, uin
     }
     s->dir = dir ? mem_strdup(dir) : temporary_dir();
     if (!s->dir || access(s->dir, W_OK) != 0) {
-        enum pv_status st =
-            fail(err, PV_E_IO, "%s: cannot be written: %s", dir ? dir : "/tmp", strerror(errno));
+        enum pv_status st = fail(err, PV_E_IO, "%s: cannot be written: %s",
+                                 dir ? dir : temporary_base(), strerror(errno));
         s->temporary = false;
         upload_store_close(&s);
         return st;

@@ -3,12 +3,15 @@
 #define PV_TESTS_SCRATCH_H
 
 #include <dirent.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Tests put names of files behind this path in buffers of 96 bytes and more, and in error messages
+ * of a fixed length. */
 static char scratch_path[64];
 
 static inline void scratch_remove(const char *path)
@@ -35,11 +38,21 @@ static inline void scratch_clear(void)
     scratch_remove(scratch_path);
 }
 
+/* The directory for temporary files: $TMPDIR if it is an absolute path that leaves room for our
+ * name in scratch_path (up to 44 bytes), otherwise /tmp. */
+static inline const char *scratch_base(void)
+{
+    const char *dir = getenv("TMPDIR");
+    bool fits =
+        dir && dir[0] == '/' && strlen(dir) + sizeof "/prevue-test-XXXXXX" <= sizeof scratch_path;
+    return fits ? dir : "/tmp";
+}
+
 /* A fresh directory of this program, removed with all in it when the program ends. */
 static inline const char *scratch_dir(void)
 {
     if (!scratch_path[0]) {
-        snprintf(scratch_path, sizeof scratch_path, "/tmp/prevue-test-XXXXXX");
+        snprintf(scratch_path, sizeof scratch_path, "%s/prevue-test-XXXXXX", scratch_base());
         if (!mkdtemp(scratch_path)) {
             perror(scratch_path);
             exit(1);

@@ -105,5 +105,9 @@ misuse serve_samples '--samples: there is no directory "none-such"' serve --samp
 misuse serve_operand 'clip.mp4' serve clip.mp4
 misuse serve_cache_kv '--cache-dir' serve -m x.gguf --cache-kv
 failure serve_keys 'none-such' serve -m x.gguf --api-key-file none-such --port 0
+usual_tmpdir=${TMPDIR-}
+export TMPDIR=/none/such
+failure serve_tmpdir '/none/such: cannot be written' serve -m x.gguf --port 0 --access-log none
+if [ -n "$usual_tmpdir" ]; then TMPDIR=$usual_tmpdir; else unset TMPDIR; fi
 failure serve_model 'x.gguf' serve -m x.gguf --port 0 --access-log none
 misuse two_drafters '--draft self and --head are two drafters' describe a.mp4 -m x -d self --head h
