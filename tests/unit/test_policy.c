@@ -327,13 +327,10 @@ TEST(times_that_were_not_measured_are_not_learnt)
 
 /* ---- fitted trees ---- */
 
-/* A fitted tree is the best chain there is on this machine, or the root alone; the drafter runs
- * once all the same. Seconds for so many tokens; `trees`: rounds with one. */
-static double fitted_seconds(struct policy *p, const struct machine *m, int tokens, uint64_t seed,
-                             int *trees)
+/* A fitted tree is the best chain there is on this machine, or the root alone (0). */
+static int fitted_window(const struct machine *m)
 {
-    struct rng r = { seed };
-    double total = 0, best = 1 / (m->row1 + m->token), all = 1, sum = 1;
+    double best = 1 / (m->row1 + m->token), all = 1, sum = 1;
     int window = 0;
     for (int w = 1; w <= POLICY_MAX_WINDOW; w++) {
         double rate;
@@ -343,13 +340,25 @@ static double fitted_seconds(struct policy *p, const struct machine *m, int toke
         window = rate > best ? w : window;
         best = rate > best ? rate : best;
     }
+    return window;
+}
+
+/* Seconds for so many tokens, where a tree that is the root alone makes the drafter run once all
+ * the same; `trees`: rounds with one. Without a policy every round has a tree. */
+static double fitted_seconds(struct policy *p, const struct machine *m, int tokens, uint64_t seed,
+                             int *trees)
+{
+    struct rng r = { seed };
+    int window = fitted_window(m);
+    double total = 0;
     while (tokens > 0) {
-        struct policy_choice c = policy_next(p);
+        struct policy_choice c = p ? policy_next(p) : (struct policy_choice){ POLICY_TREE, 0 };
         bool tree = c.kind == POLICY_TREE;
         int n = tree ? accept(m, &r, window, false) : 0, rows = tree ? window + 1 : 1;
         double draft = tree ? (window > 0 ? window : 1) * m->token : 0;
         CHECK(tree || c.kind == POLICY_PLAIN); /* never a chain */
-        policy_learn(p, c, rows, tree ? window : 0, n, draft, verify_time(m, rows));
+        if (p)
+            policy_learn(p, c, rows, tree ? window : 0, n, draft, verify_time(m, rows));
         total += draft + verify_time(m, rows);
         tokens -= n + 1;
         *trees += tree;
@@ -414,22 +423,35 @@ TEST(fitted_trees_survive_a_bad_start)
 }
 
 /* Nor does one that was grown deep before prices were known: where drafting is dear beside a plain
- * token, all that it drafted has to count for it. */
+ * token, all that it drafted has to count for it. How fast an answer of 400 tokens is depends on
+ * its draws (one in twenty misses 95 % of the expected rate however it is drafted), so each is
+ * compared with trees in all rounds and the same draws. */
 TEST(fitted_trees_survive_a_deep_start)
 {
     static const struct machine m = { 0.19, 0.007, 0.115, 99, 0.97 }; /* nano on an H200 */
-    struct policy p;
-    int trees = 0;
-    double rate;
-    policy_open(&p, 8);
-    policy_fit(&p);
-    policy_learn(&p, policy_next(&p), 1, 0, 0, 0, m.row1);
-    CHECK_EQ((int)policy_next(&p).kind, POLICY_TREE);
-    policy_learn(&p, (struct policy_choice){ POLICY_TREE, 0 }, 17, 16, 16, 16 * m.token,
-                 verify_time(&m, 17));
-    rate = 400 / fitted_seconds(&p, &m, 400, test_seed, &trees);
-    CHECK_MSG(rate > 0.95 * best_rate(&m), "%.2f of %.2f", rate, best_rate(&m));
-    CHECK_MSG(trees > 20, "%d trees in 400 tokens", trees);
+    enum { SEEDS = 200, TOKENS = 400 };
+    int behind = 0, few = 0;
+    double total = 0;
+    for (uint64_t i = 0; i < SEEDS; i++) {
+        struct policy p;
+        int trees = 0, all_trees = 0;
+        double s, always = fitted_seconds(NULL, &m, TOKENS, test_seed + i, &all_trees);
+        policy_open(&p, 8);
+        policy_fit(&p);
+        policy_learn(&p, policy_next(&p), 1, 0, 0, 0, m.row1);
+        CHECK_EQ((int)policy_next(&p).kind, POLICY_TREE);
+        policy_learn(&p, (struct policy_choice){ POLICY_TREE, 0 }, 17, 16, 16, 16 * m.token,
+                     verify_time(&m, 17));
+        s = fitted_seconds(&p, &m, TOKENS, test_seed + i, &trees);
+        behind += s > 1.03 * always;
+        few += trees <= 20;
+        total += s;
+    }
+    CHECK_MSG(behind <= SEEDS / 100, "%d of %d answers are more than 3 %% slower than with trees",
+              behind, SEEDS);
+    CHECK_MSG(few == 0, "%d of %d answers have at most 20 trees", few, SEEDS);
+    CHECK_MSG(SEEDS * TOKENS / total > 0.98 * best_rate(&m), "%.3f of the expected rate",
+              SEEDS * TOKENS / total / best_rate(&m));
 }
 
 /* Trees that bring nothing any more are left, and are found again when they do. */
