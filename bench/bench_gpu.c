@@ -35,6 +35,7 @@ struct args {
     bool part[PARTS];
     const char *models, *towers, *pairs;
     const char *csv, *peer, *commit;
+    const char *head_type; /* NULL: the target's */
     double read_gib;
 };
 
@@ -66,6 +67,7 @@ static const char usage[] =
     "                       shape (0: for the whole tree)\n"
     "  --draft-vocab N      tokens that drafters score: models of drafted, drafters of simulate "
     "(all)\n"
+    "  --head-type TYPE     weights of simulated draft heads (the target's)\n"
     "  --methods LIST       of the simulated ones (all)\n"
     "  --bandwidth N        GB/s the device can read, where more than what is measured here\n"
     "  --peak N             TFLOP/s it can compute, BF16 (790)\n"
@@ -199,7 +201,7 @@ static bool parse_texts(struct args *a, const char *name, const char *value)
         { "--pairs", &a->pairs },       { "--methods", &a->plan.methods },
         { "--folder", &a->rig.folder }, { "--make-model", &a->rig.program },
         { "--csv", &a->csv },           { "--peer", &a->peer },
-        { "--commit", &a->commit },
+        { "--commit", &a->commit },     { "--head-type", &a->head_type },
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(name, all[i].name)) {
@@ -342,16 +344,19 @@ static enum pv_status run_pair(struct args *a, const char *pair, struct pv_error
 {
     const char *slash = strchr(pair, '/');
     struct rig_model m[3] = { 0 };
-    char target[RIG_NAME];
+    char target[RIG_NAME], head[2 * RIG_NAME];
     enum pv_status s;
     if (!slash)
         return fail(err, PV_E_ARG, "%s is not TARGET/DRAFTER", pair);
     snprintf(target, sizeof target, "%.*s", (int)(slash - pair), pair);
+    snprintf(head, sizeof head, "%s", target);
+    if (a->head_type)
+        snprintf(head, sizeof head, "%.*s:%s", (int)strcspn(target, ":"), target, a->head_type);
     s = rig_model_open(&m[0], &a->rig, target, 0, true, err);
     if (!s)
         s = rig_model_open(&m[1], &a->rig, slash + 1, 0, true, err);
     if (!s)
-        s = rig_model_open(&m[2], &a->rig, target, 1, true, err);
+        s = rig_model_open(&m[2], &a->rig, head, 1, true, err);
     for (int i = 1; i < 3 && !s; i++)
         s = rig_model_narrow(&m[i], &a->rig, err);
     for (int i = 0; i < 3 && !s; i++)

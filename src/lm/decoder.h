@@ -28,7 +28,8 @@ uint64_t decoder_copied(const struct decoder *dec);
 const struct config *decoder_config(const struct decoder *dec);
 /* Restrict the decoder to a draft vocabulary: it then has logits of these n tokens only. `ids`
  * ascending; `lm_head`: its present LM head. Must be called before a state is opened; refused if
- * the decoder has a draft vocabulary already. Nothing changes on failure. */
+ * the decoder has a draft vocabulary already. Nothing changes on failure. The rows of a draft head
+ * whose matrices are quantised become Q8_0; those of other decoders keep their type. */
 enum pv_status decoder_narrow(struct decoder *dec, const struct tensor *lm_head, const int32_t *ids,
                               int n, struct pv_error *err);
 /* Number of tokens that may be input. With a draft vocabulary it is larger than the number of

@@ -1,6 +1,7 @@
 /* Draft vocabularies: a drafter that scores only the tokens that matter reads only their rows of
  * the output matrix, which is the larger part of what a small drafter reads. */
 #include "lm/decoder_parts.h"
+#include "tensor/quant.h"
 #include "tensor/weights.h"
 
 #include <string.h>
@@ -35,20 +36,45 @@ static enum pv_status check_ids(const struct decoder *dec, const struct tensor *
     return PV_OK;
 }
 
-/* The rows of the tensor, copied together. */
-static void *copy_rows(const struct tensor *t, const int32_t *ids, int n)
+/* The type of the copied rows. Those of a draft head with quantised weights are quantised as well,
+ * because they are the larger part of what it reads then. */
+static enum dtype type_of_rows(const struct decoder *dec, const struct tensor *lm_head)
 {
-    size_t row = dtype_row_size(t->dtype, tensor_cols(t));
-    uint8_t *rows = mem_alloc(row * (size_t)n);
-    for (int i = 0; i < n && rows; i++)
-        memcpy(rows + row * (size_t)i, (const uint8_t *)t->data + row * (size_t)ids[i], row);
+    bool packed = dec->is_draft_head && dtype_block(dec->fc.dtype) > 1;
+    if (packed && dtype_block(lm_head->dtype) == 1 &&
+        tensor_cols(lm_head) % dtype_block(DTYPE_Q8_0) == 0)
+        return DTYPE_Q8_0;
+    return lm_head->dtype;
+}
+
+/* The rows of the tensor, copied together as `type`. NULL: not enough memory. */
+static void *copy_rows(const struct tensor *t, const int32_t *ids, int n, enum dtype type)
+{
+    int64_t cols = tensor_cols(t);
+    size_t from = dtype_row_size(t->dtype, cols), to = dtype_row_size(type, cols);
+    uint8_t *rows = mem_alloc(to * (size_t)n);
+    float *row = type == t->dtype ? NULL : mem_alloc((size_t)cols * sizeof *row);
+    for (int i = 0; i < n && rows && (row || type == t->dtype); i++) {
+        const uint8_t *src = (const uint8_t *)t->data + from * (size_t)ids[i];
+        if (row) {
+            row_to_f32(row, src, t->dtype, cols);
+            row_from_f32(rows + to * (size_t)i, row, type, cols);
+        } else
+            memcpy(rows + to * (size_t)i, src, to);
+    }
+    if (!row && type != t->dtype) {
+        mem_free(rows);
+        rows = NULL;
+    }
+    mem_free(row);
     return rows;
 }
 
 enum pv_status decoder_narrow(struct decoder *dec, const struct tensor *lm_head, const int32_t *ids,
                               int n, struct pv_error *err)
 {
-    size_t size = (size_t)n * (dtype_row_size(lm_head->dtype, tensor_cols(lm_head)) + sizeof *ids);
+    enum dtype type = type_of_rows(dec, lm_head);
+    size_t size = (size_t)n * (dtype_row_size(type, tensor_cols(lm_head)) + sizeof *ids);
     bool own = dec->is_draft_head ? dec->own_lm_head : !dec->tied;
     struct tensor kept = *lm_head;
     struct matrix m = { 0 };
@@ -58,9 +84,10 @@ enum pv_status decoder_narrow(struct decoder *dec, const struct tensor *lm_head,
     if (s)
         return s;
     own_ids = mem_alloc((size_t)n * sizeof *ids);
-    rows = copy_rows(lm_head, ids, n);
+    rows = copy_rows(lm_head, ids, n, type);
     s = own_ids && rows ? decoder_put_names(dec, ids, n, err) : fail_nomem(err, size);
     kept.data = rows;
+    kept.dtype = type;
     if (!s)
         s = weights_take(dec->dev, &m, weights_matrix(&kept, n, (int)tensor_cols(lm_head), NULL),
                          err);

@@ -311,6 +311,9 @@ TEST(trees_of_draft_heads)
         forest.late = true;
         check_shapes(&forest, false);
     }
+    h.type = DTYPE_Q8_0; /* and so are the rows of its draft vocabulary */
+    if (open_rig(&forest, DTYPE_BF16) && open_head(&forest, &h) && narrow(&forest))
+        check_shapes(&forest, false);
     cudasim_be(NULL);
 }
 

@@ -5,6 +5,8 @@
 #include "scratch.h"
 
 #include "engine/model.h"
+#include "lm/decoder_parts.h"
+#include "tensor/quant.h"
 
 static const struct tiny_model model = { .arch = "qwen2",
                                          .hidden = 64,
@@ -139,6 +141,42 @@ TEST(answers_do_not_depend_on_the_draft_vocabulary)
         check_answers(&both, PV_DRAFT_MODEL, 3);
         check_answers(&both, PV_DRAFT_HEAD, 3);
     }
+    close_pair(&both);
+}
+
+/* A quantised head brings its rows of the target's LM head to 8 bits; the answers stay. */
+TEST(a_quantised_head_scores_quantised_rows)
+{
+    struct tiny_vision v = tiny_vision(&family_llava_onevision);
+    struct tiny_head h = copying_head(&v, EAGLE_HEAD);
+    struct pv_model_params p = pv_model_defaults();
+    struct pair both = { 0 };
+    struct pv_error err = { 0 };
+    char paths[2][256];
+    h.copies = false;
+    h.type = DTYPE_Q4_0;
+    tiny_vision_gguf(&v, "target", paths[0]);
+    p.path = paths[0];
+    p.head = tiny_head_write(&h, "packed", paths[1]);
+    p.threads = 2;
+    p.draft_vocab = 60;
+    if (!CHECK_MSG(!pv_model_open(&both.target, &p, &err), "%s", err.text))
+        return;
+    const struct tensor *t = model_file_lm_head(both.target->file);
+    const struct decoder *head = both.target->head;
+    size_t from = dtype_row_size(t->dtype, v.text.hidden);
+    size_t to = dtype_row_size(DTYPE_Q8_0, v.text.hidden);
+    CHECK_EQ(head->lm_head.dtype, DTYPE_Q8_0);
+    for (int i = 0; i < 60 && head->lm_head.dtype == DTYPE_Q8_0; i++) {
+        float row[256];
+        uint8_t want[512];
+        row_to_f32(row, (const uint8_t *)t->data + from * (size_t)decoder_draft_ids(head)[i],
+                   t->dtype, v.text.hidden);
+        row_from_f32(want, row, DTYPE_Q8_0, v.text.hidden);
+        CHECK(!memcmp((const uint8_t *)head->own_rows + to * (size_t)i, want, to));
+    }
+    both.draft = open_model(paths[0], 1, NULL); /* a session that speculates has one */
+    check_answers(&both, PV_DRAFT_HEAD, 3);
     close_pair(&both);
 }
 
