@@ -35,16 +35,19 @@ static const double fade = 0.95;     /* of counts, a round */
 static const double fade_all = 0.99; /* of those of any depth: entering and leaving has a price */
 static const double common_weight = 16; /* of what is known of all depths, in tries */
 static const double smooth = 0.1;       /* weight of a new time */
+static const double fade_line = 0.98;   /* of the fit of drafting times, a chain */
+static const double line_weight = 1;    /* of the line through zero, in squares of windows */
 static const double outlier = 3;        /* a longer time counts as so many times the usual */
 static const double prior_tries = 2;    /* and their share right, before anything is known */
 static const double prior_right = 0.75;
 static const double forget = 0.9995;     /* a round, of what differs from the prior, */
 static const double other_text = 0.9;    /* and an answer */
-static const double rest = 64;           /* plain rounds for each that a trial has lost */
+static const double rest = 100;          /* plain rounds for each that a trial has lost */
 static const double first_trust = 0.3;   /* in the first fitted tree */
 static const double hope_again = 0.2;    /* at a probe, of what differs from what is hoped */
 static const double tree_hope = 1.3;     /* tokens of a tree over those of its longest chain */
 static const double worth_a_probe = 0.9; /* of the best rate */
+static const double new_window = 0.97;   /* of its rate: recording its steps takes time */
 static const double hopeless = 0.5;      /* of the best rate: a trial that ends at once */
 static const double change = 1.05; /* how much better it must be to enter or leave the parallel */
 
@@ -116,6 +119,8 @@ static void scale_times(struct policy *p, double factor)
         p->both.target_s[i] *= factor;
     }
     p->token_s *= factor;
+    p->chains.s *= factor;
+    p->chains.ws *= factor;
     p->tree_s *= factor;
     p->tree_verify_s *= factor;
     p->both.token_s *= factor;
@@ -156,6 +161,22 @@ static double chain_tokens(const struct policy *p, int window)
     return sum;
 }
 
+/* Seconds to draft a chain. On a GPU a chain is one step with a cost of its own beside that of its
+ * tokens, so this is a line by window. While windows differ little, it goes through zero. */
+static double chain_time(const struct policy *p, int window)
+{
+    double n = p->chains.n, w, s, through_zero, slope;
+    if (n == 0)
+        return window * p->token_s;
+    w = p->chains.w / n;
+    s = p->chains.s / n;
+    through_zero = s / w;
+    slope = (p->chains.ws - n * w * s + line_weight * through_zero) /
+            (p->chains.ww - n * w * w + line_weight);
+    slope = slope < 0 ? 0 : slope < through_zero ? slope : through_zero;
+    return s + slope * (window - w);
+}
+
 static double hoped_of_tree(const struct policy *p)
 {
     return chain_tokens(p, HOPED_WINDOW) * tree_hope;
@@ -188,7 +209,7 @@ double policy_rate(const struct policy *p, struct policy_choice c)
 {
     switch (c.kind) {
     case POLICY_CHAIN:
-        return chain_tokens(p, c.window) / (c.window * p->token_s + verify_time(p, c.window + 1));
+        return chain_tokens(p, c.window) / (chain_time(p, c.window) + verify_time(p, c.window + 1));
     case POLICY_TREE: {
         double tokens = p->tree_tokens > 0 ? p->tree_tokens : hoped_of_tree(p);
         double draft = p->tree_s > 0 ? p->tree_s : 10 * p->token_s;
@@ -217,6 +238,8 @@ static struct policy_choice best_of(const struct policy *p, const struct policy_
             (skip && skip->kind == c.kind && skip->window == c.window))
             continue;
         r = policy_rate(p, c);
+        if (p->recorded && !tree && p->verify_s[w + 1] == 0)
+            r *= new_window;
         if (r > rate) {
             rate = r;
             best = c;
@@ -384,6 +407,21 @@ static void learn_drafting(double *x, double seconds, bool late)
         blend_in(x, seconds);
 }
 
+/* The same for a chain. Rounds after plain ones count only if they were faster than expected. */
+static void learn_chain(struct policy *p, int window, double seconds, bool late)
+{
+    double usual = chain_time(p, window);
+    if (seconds == 0 || (late && (p->chains.n == 0 || seconds >= usual)))
+        return;
+    if (p->chains.n > 0 && seconds > outlier * usual)
+        seconds = outlier * usual;
+    p->chains.n = fade_line * p->chains.n + 1;
+    p->chains.w = fade_line * p->chains.w + window;
+    p->chains.ww = fade_line * p->chains.ww + (double)window * window;
+    p->chains.s = fade_line * p->chains.s + seconds;
+    p->chains.ws = fade_line * p->chains.ws + window * seconds;
+}
+
 /* Tokens tested one after another, the first at depth `first`, and how many of them were right. */
 static void count_tests(struct policy *p, int first, int tested, int accepted)
 {
@@ -428,6 +466,8 @@ void policy_learn(struct policy *p, struct policy_choice c, int rows, int propos
         p->token_s = 0;
     if (draft_s > 0)
         p->rough = late && (p->token_s == 0 || p->rough);
+    if (c.kind == POLICY_CHAIN && proposed > 0)
+        learn_chain(p, proposed, draft_s, late);
     learn_drafting(&p->token_s, draft_s / (proposed > 0 ? proposed : 1), late);
     if (proposed > 0)
         count_tests(p, 1, proposed, accepted);

@@ -48,6 +48,9 @@ struct policy {
     bool fitted;   /* trees are fitted ones, which include chains */
     bool recorded; /* the device records steps: use few windows, so that each occurs often */
     struct {
+        double n, w, ww, s, ws; /* decaying sums: chains, windows, their squares, seconds, ... */
+    } chains;                   /* a linear fit of the time to draft a chain by its window */
+    struct {
         int max_window;                /* 0: no parallel schedule */
         double target_s[TREE_MAX + 1]; /* like verify_s, while both sides run */
         double token_s;                /* like token_s above, while both sides run */
