@@ -21,11 +21,11 @@ import torch.nn.functional as F  # noqa: E402
 from tokenizers import Tokenizer  # noqa: E402
 
 from train import score, wording  # noqa: E402
-from train.common import Painter, load_weights, wait_for  # noqa: E402
+from train.common import Painter, wait_for  # noqa: E402
 from train.data import ASK  # noqa: E402
 from train.head import answers  # noqa: E402
 from train.head.gguf import load_nano  # noqa: E402
-from train.model import Nano, rotate  # noqa: E402
+from train.model import rotate  # noqa: E402
 from world import words  # noqa: E402
 from world.scene import BACKGROUND, SPRITE, draw_clip, lay_out  # noqa: E402
 from world.slots import MAX_OBJECTS  # noqa: E402
@@ -142,14 +142,6 @@ class Counts:
                 csv.writer(f).writerows(self.rows)
 
 
-def load_model(args, device):
-    if args.weights.endswith(".gguf"):
-        return load_nano(args.weights, args.model).to(device)
-    model = Nano(args.model).to(device)
-    load_weights(model, args.weights)
-    return model
-
-
 def main():
     a = argparse.ArgumentParser(description=__doc__)
     a.add_argument("weights", metavar="WEIGHTS.safetensors|MODEL.gguf")
@@ -177,7 +169,7 @@ def main():
         painter(torch.zeros(256, len(BACKGROUND), device=device),
                 torch.full((256, MAX_OBJECTS, len(SPRITE)), -1.0, device=device))
         wait_for(args.gate)
-    model = load_model(args, device)
+    model = load_nano(args.weights, args.model).to(device)
     totals, kept, counts = {}, [], Counts(args)
     for n in [int(f) for f in args.frames.split(",")]:
         total, batch = {}, max(1, args.budget // n)

@@ -6,7 +6,7 @@ thing it shows, where that thing's middle is, how large and how turned it is, an
 background is, it learns in minutes. The labels come from the renderer. The heads that read them
 off the video tokens are kept for stage 2, which goes on with this loss beside its own.
 
---start MODEL.gguf goes on with a finished tower, whose linear heads are learned first (--heads-first
+--start FILE goes on with a finished tower, whose linear heads are learned first (--heads-first
 steps); --restyle shows most sprites in styles that nobody drew (train.restyle). With --keep the tower
 also learns to give a restyled frame the video tokens that it gave the frame as drawn, which the
 language model behind it knows how to read (in every third step, since it costs a second look).
@@ -215,7 +215,8 @@ def main():
     a.add_argument("--frames", type=int, default=1024, help="of a step (1024)")
     a.add_argument("--lr", type=float, default=2.5e-3)
     a.add_argument("--seed", type=int, default=1)
-    a.add_argument("--start", metavar="MODEL.gguf", help="a finished model to begin with")
+    a.add_argument("--start", metavar="FILE",
+                   help="a finished model to begin with, .gguf or .safetensors")
     a.add_argument("--heads-first", type=int, default=0, metavar="N",
                    help="steps in which only the heads learn (0)")
     a.add_argument("--restyle", type=float, default=0, metavar="SHARE",

@@ -2,8 +2,10 @@
 # All stages of both models, one after the other, on one GPU: tools/train/run.sh SPRITES OUT
 #
 # A stage loads, compiles and fills its queue of data while the one before still trains, and waits
-# for that one's last file. Minutes of each stage: NANO1 NANO2 DRAFT1 DRAFT2. Logs lie beside the
-# weights. SPRITES is a folder, or what world.sprites saved of one (loads faster).
+# for that one's last file. Minutes of each stage: NANO1 NANO2 DRAFT1 DRAFT2 NANO3 NANO4. Logs lie
+# beside the weights: OUT/all/nano.safetensors, of which OUT/nano.safetensors (NANO2) and
+# OUT/seeing (NANO3) are what came before, and OUT/nano-draft.safetensors. SPRITES is a folder, or
+# what world.sprites saved of one (loads faster).
 set -u
 sprites=${1:?"usage: tools/train/run.sh SPRITES OUT"}
 out=${2:?"usage: tools/train/run.sh SPRITES OUT"}
@@ -25,6 +27,15 @@ stage()
     fi
 }
 
+# Until stage NAME has ended; the script ends where one failed.
+ended()
+{
+    while [ ! -e "$out/$1.done" ]; do
+        [ ! -e "$out/failed" ] || exit 1
+        sleep 1
+    done
+}
+
 stage nano2 train.py --minutes "${NANO2:-13.6}" --gate "$out/nano1.done" --from "$out" &
 stage nano1 pretrain.py --minutes "${NANO1:-3.6}"
 sleep 20
@@ -32,5 +43,14 @@ stage draft1 pretrain.py --model nano-draft --minutes "${DRAFT1:-1.6}" --gate "$
 sleep 40
 stage draft2 train.py --model nano-draft --minutes "${DRAFT2:-4.2}" --frames 1536 --tokens 65536 \
     --gate "$out/draft1.done" --from "$out" &
+
+# nano once more, on sprites in other styles than drawn: it begins with the weights of nano2.
+ended draft1
+stage nano3 pretrain.py --minutes "${NANO3:-3.0}" --start "$out/nano.safetensors" --restyle 0.8 \
+    --keep 1 --heads-first 150 --lr 1.5e-3 --frames 512 --gate "$out/draft2.done" -o "$out/seeing" &
+ended draft2
+stage nano4 train.py --minutes "${NANO4:-3.7}" --start "$out/nano.safetensors" --restyle 0.5 \
+    --reword --tower-every 2 --lr 1e-3 --from-seeing "$out/seeing/nano-stage1.safetensors" \
+    --heads "$out/seeing/nano-heads.safetensors" --gate "$out/nano3.done" -o "$out/all" &
 wait
 [ ! -e "$out/failed" ]

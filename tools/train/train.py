@@ -6,7 +6,7 @@ drawn. The dense loss of stage 1 goes on beside the words' loss on some of the f
 seeing gets better too; the tower learns in every third step, and more slowly than the rest.
 `nano-draft` sees random parts of the video (data.draw_view), `nano` all of it; with --whole both do.
 
---start MODEL.gguf goes on with finished weights instead of stage 1's; with --new-decoder only tower
+--start FILE goes on with finished weights instead of stage 1's; with --new-decoder only tower
 and projector are taken from it and the language model begins anew (see --tower-every). Finished
 weights know long clips, so every length is drawn from the beginning then.
 """
@@ -105,7 +105,8 @@ def read_args():
     a.add_argument("--workers", type=int)
     a.add_argument("--gate", metavar="FILE", help="get ready, then wait until this file is there")
     a.add_argument("--from", dest="begin", metavar="DIR", help="where stage 1 left its files")
-    a.add_argument("--start", metavar="MODEL.gguf", help="finished weights to begin with instead")
+    a.add_argument("--start", metavar="FILE",
+                   help="finished weights to begin with instead, .gguf or .safetensors")
     a.add_argument("--new-decoder", action="store_true",
                    help="of --start take tower and projector alone")
     a.add_argument("--heads", metavar="FILE", help="the linear heads of stage 1 to begin with")

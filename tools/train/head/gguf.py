@@ -8,6 +8,7 @@ import struct
 import numpy as np
 import torch
 
+from train.common import load_weights
 from train.model import PATCH, SHAPES, Nano
 
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q",
@@ -101,7 +102,17 @@ def nano_name(name):
 
 
 def load_nano(path, shape="nano"):
-    """The model of a GGUF file that prevue made of an export of the nano family."""
+    """The model of a .safetensors file as training saves it, or of a GGUF file that prevue made of
+    an export of the nano family."""
+    model = Nano(SHAPES[shape])
+    if path.endswith(".safetensors"):
+        load_weights(model, path)
+    else:
+        model.load_state_dict(gguf_state(path), strict=True)
+    return model.eval().requires_grad_(False)
+
+
+def gguf_state(path):
     file, state = Reader(path), {}
     for name in file.tensors:
         own = nano_name(name)
@@ -109,6 +120,4 @@ def load_nano(path, shape="nano"):
             state[own] = file.tensor(name)
     patch = "tower.patch_embedding.weight"
     state[patch] = state[patch].reshape(-1, 3 * PATCH * PATCH)
-    model = Nano(SHAPES[shape])
-    model.load_state_dict(state, strict=True)
-    return model.eval().requires_grad_(False)
+    return state
