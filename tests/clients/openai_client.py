@@ -104,7 +104,8 @@ def several_answers_with_logprobs():
 
 @case
 def completions():
-    a = client.completions.create(model="nano", prompt="This video shows", max_tokens=3, logprobs=1)
+    a = client.completions.create(model="nano", prompt="This video shows", max_tokens=3, logprobs=1,
+                                  extra_body={"ignore_eos": True})
     assert a.choices[0].text and len(a.choices[0].logprobs.tokens) == 3
 
 

@@ -69,7 +69,7 @@ why=
 verdict stop "$why"
 expect completions 200 '"object":"text_completion".*"text":"' /v1/completions -d '{"prompt":"This video shows","max_tokens":3}'
 expect completions_logprobs 200 '"logprobs":\{"tokens":\["[^"]*","[^"]*"\],"token_logprobs":\[[-0-9.e]+,[-0-9.e]+\],"top_logprobs":\[\{"[^"]*":[-0-9.e]+,"[^"]*":[-0-9.e]+\},.*"text_offset":\[0,[0-9]+\]' \
-    /v1/completions -d '{"prompt":"This video shows","max_tokens":2,"logprobs":2}'
+    /v1/completions -d '{"prompt":"This video shows","max_tokens":2,"ignore_eos":true,"logprobs":2}'
 expect completions_ids 200 '"prompt_tokens":2,' /v1/completions -d '{"prompt":[870,338],"max_tokens":3}'
 
 # Errors.
