@@ -404,7 +404,9 @@ struct pv_stats {
     double wait_s; /* the model waited for the drafter; part of decode_s */
     int window;    /* the last one used */
     int draft_threads;
-    uint64_t peak_bytes; /* peak memory of the library so far, without mapped model files */
+    /* Peak memory of the library so far, on the host and on GPUs, without mapped model files and
+     * without the weights on GPUs. */
+    uint64_t peak_bytes;
     /* Of a lossy answer (pv_method.lossy): the share of the video's tokens whose keys and values a
      * token of the answer reads, the mean over the layers. 0: not lossy. */
     double video_kept;

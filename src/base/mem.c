@@ -168,16 +168,24 @@ static size_t block_size(void *p)
     return (uintptr_t)p % HUGE_PAGE == 0 && n >= HUGE_PAGE ? n - n % HUGE_PAGE : n;
 }
 
+void mem_hold(size_t size)
+{
+    size_t now = atomic_fetch_add(&bytes_held, size) + size;
+    size_t peak = atomic_load(&bytes_peak);
+    while (now > peak && !atomic_compare_exchange_weak(&bytes_peak, &peak, now))
+        continue;
+}
+
+void mem_release(size_t size)
+{
+    atomic_fetch_sub(&bytes_held, size);
+}
+
 /* Count a block that was just given out; NULL is none. */
 static void *held(void *p)
 {
-    size_t now = p ? atomic_fetch_add(&bytes_held, block_size(p)) : 0;
-    size_t peak = atomic_load(&bytes_peak);
-    if (!p)
-        return NULL;
-    now += block_size(p);
-    while (now > peak && !atomic_compare_exchange_weak(&bytes_peak, &peak, now))
-        continue;
+    if (p)
+        mem_hold(block_size(p));
     return p;
 }
 
@@ -229,7 +237,7 @@ void *mem_realloc(void *p, size_t size)
     grown = allocation_allowed() ? realloc(p, size ? size : 1) : NULL;
     if (!grown)
         return NULL;
-    atomic_fetch_sub(&bytes_held, before);
+    mem_release(before);
     return held(grown);
 }
 
@@ -237,7 +245,7 @@ void mem_free(void *p)
 {
     if (!p)
         return;
-    atomic_fetch_sub(&bytes_held, block_size(p));
+    mem_release(block_size(p));
     if (!mapped_size(p, true))
         free(p);
 }

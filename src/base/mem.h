@@ -41,10 +41,13 @@ static inline bool add_size(size_t a, size_t b, size_t *out)
  * stays as it was. mem_fail_at(k) makes the k-th allocation from now fail (0: none). */
 uint64_t mem_count(void);
 uint64_t mem_forbidden(void);
-/* Bytes allocated now, and their peak since the start or the last reset. */
+/* Bytes allocated now, and their peak since the start or the last reset. Memory of other devices
+ * counts too, except weights: whoever allocates it there reports it by mem_hold and mem_release. */
 size_t mem_bytes(void);
 size_t mem_peak(void);
 void mem_peak_reset(void);
+void mem_hold(size_t size);
+void mem_release(size_t size);
 void mem_guard_begin(void);
 void mem_guard_end(void);
 void mem_fail_at(uint64_t k);

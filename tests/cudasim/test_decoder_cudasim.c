@@ -1,6 +1,7 @@
 /* Rows of media with deepstack vectors (tests/deepened.h) on the CUDA device, by the simulator of
  * CUDA, as a GPU of compute capability 8.0 and as one of 9.0, whose blocks norm a row for the next
  * layer on the way out of the one before. */
+#include "base/mem.h"
 #include "cudasim/gpu.h"
 #include "deepened.h"
 #include "engine/batch.h"
@@ -21,6 +22,26 @@ TEST(vectors_come_before_the_next_norm_on_hopper)
     deep_check(DTYPE_BF16, 3, 2, false, shape);
     deep_check(DTYPE_Q8_0, 3, 1, false, shape);
     cudasim_be(NULL);
+}
+
+enum { VOCAB = 96 };
+
+/* A model of one layer and one head, on the device. */
+static bool open_small(struct rig *r, enum dtype type, const char *name)
+{
+    struct tiny_model m = { .arch = "qwen2",
+                            .hidden = 64,
+                            .n_layers = 1,
+                            .n_heads = 1,
+                            .n_kv = 1,
+                            .head_dim = 64,
+                            .ffn = 64,
+                            .vocab = VOCAB,
+                            .type = (int)type,
+                            .seed = 3 };
+    struct rig_shape shape = { .kv = DTYPE_BF16, .max_rows = 4, .context = 256, .cuda = true };
+    char path[256];
+    return rig_open(r, tiny_model_write(&m, name, path), shape);
 }
 
 /* Logits of two rows in one step, which begin as tokens or as the embeddings of these, and end with
@@ -51,23 +72,10 @@ static bool run_rows(struct rig *r, const int32_t *ids, float *embeds, bool stat
 
 static void check_rows(enum dtype type)
 {
-    enum { VOCAB = 96 };
     static const int32_t ids[] = { 5, 90 }, none[] = { STEP_READY, STEP_READY };
-    struct tiny_model m = { .arch = "qwen2",
-                            .hidden = 64,
-                            .n_layers = 1,
-                            .n_heads = 1,
-                            .n_kv = 1,
-                            .head_dim = 64,
-                            .ffn = 64,
-                            .vocab = VOCAB,
-                            .type = (int)type,
-                            .seed = 3 };
-    struct rig_shape shape = { .kv = DTYPE_BF16, .max_rows = 4, .context = 256, .cuda = true };
     float want[2 * VOCAB], got[2 * VOCAB], embeds[2 * 64];
-    char path[256];
     struct rig r;
-    if (!rig_open(&r, tiny_model_write(&m, "rows", path), shape))
+    if (!open_small(&r, type, "rows"))
         return;
     CHECK(run_rows(&r, ids, embeds, false, want)); /* tells the embeddings */
     CHECK(run_rows(&r, none, embeds, false, got));
@@ -93,17 +101,6 @@ TEST(rows_begin_and_end_with_the_same_bits)
  * them. */
 TEST(the_order_of_requests_makes_no_other_step)
 {
-    struct tiny_model m = { .arch = "qwen2",
-                            .hidden = 64,
-                            .n_layers = 1,
-                            .n_heads = 1,
-                            .n_kv = 1,
-                            .head_dim = 64,
-                            .ffn = 64,
-                            .vocab = 96,
-                            .type = DTYPE_BF16,
-                            .seed = 3 };
-    struct rig_shape shape = { .kv = DTYPE_BF16, .max_rows = 4, .context = 256, .cuda = true };
     static const int32_t ids[2] = { 5, 90 }, pos[2][3] = { { 0 }, { 1, 1, 1 } };
     static const int rows[2] = { 0, 1 };
     pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -114,9 +111,8 @@ TEST(the_order_of_requests_makes_no_other_step)
     struct step step[2];
     struct batch_part part[2];
     int32_t best[2][2];
-    char path[256];
     struct rig r;
-    if (!rig_open(&r, tiny_model_write(&m, "order", path), shape))
+    if (!open_small(&r, DTYPE_BF16, "order"))
         return;
     const struct device_ops *ops = r.dev->ops;
     struct batch b = { .dec = r.dec, .st = r.st, .lock = &lock };
@@ -150,6 +146,28 @@ TEST(the_order_of_requests_makes_no_other_step)
     }
     kvpool_close(&pool);
     rig_close(&r);
+}
+
+/* pv_stats.peak_bytes is the peak of these bytes: a KV cache counts wherever it is, weights do not.
+ */
+TEST(memory_of_the_gpu_counts)
+{
+    size_t before = mem_bytes(), held;
+    struct kvpool *pool = NULL;
+    struct pv_error err = { 0 };
+    struct rig r;
+    if (!open_small(&r, DTYPE_BF16, "memory"))
+        return;
+    held = mem_bytes();
+    mem_peak_reset();
+    CHECK(!kvpool_open(&pool, r.dev, decoder_config(r.dec), DTYPE_BF16, 40, &err));
+    CHECK_MSG(mem_bytes() >= held + kvpool_size(pool), "%zu of %zu bytes are counted",
+              mem_bytes() - held, kvpool_size(pool));
+    kvpool_close(&pool);
+    CHECK_EQ(mem_bytes(), held);
+    CHECK(mem_peak() > held);
+    rig_close(&r);
+    CHECK_EQ(mem_bytes(), before);
 }
 
 int main(int argc, char **argv)

@@ -204,6 +204,10 @@ TEST(bytes_held_come_back)
     mem_free(b);
     CHECK_EQ(mem_bytes(), before);
     CHECK_EQ(mem_peak(), peak);
+    mem_hold(peak); /* on another device */
+    CHECK_EQ(mem_peak(), before + peak);
+    mem_release(peak);
+    CHECK_EQ(mem_bytes(), before);
 }
 
 /* Large enough to be mapped: zeroed, aligned, counted, given back, and used again. */

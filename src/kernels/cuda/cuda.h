@@ -11,6 +11,8 @@
 
 #include "kernels/cuda/launch.h"
 
+#include <pthread.h>
+
 extern "C" {
 #include "base/mem.h"
 #include "tensor/device.h"
@@ -36,8 +38,10 @@ struct cuda_device {
     char identity[768]; /* device.identity */
     size_t memory;
     cudaStream_t upload_stream;
-    struct many *many;   /* matmul_library.cu: handle, chosen algorithms */
-    uint64_t first_runs; /* recorder.cu: steps that were not replayed; atomic */
+    struct many *many;        /* matmul_library.cu: handle, chosen algorithms */
+    uint64_t first_runs;      /* recorder.cu: steps that were not replayed; atomic */
+    pthread_mutex_t lock;     /* protects `blocks` */
+    struct gpu_block *blocks; /* device_cuda.cu: what was allocated beside weights */
 };
 
 /* A run in device memory. `begin` copies it there, so that a recorded step can be replayed with

@@ -25,28 +25,57 @@ static void select(const struct cuda_device *gpu)
     cudaSetDevice(gpu->index);
 }
 
+/* A block of device memory. CUDA does not tell the size of a block that is freed. */
+struct gpu_block {
+    void *p;
+    size_t size;
+    struct gpu_block *next;
+};
+
 static void *gpu_alloc(struct device *dev, size_t size)
 {
-    void *p = NULL;
-    select(gpu_of(dev));
-    if (cudaMalloc(&p, size ? size : 1) != cudaSuccess) {
+    struct cuda_device *gpu = gpu_of(dev);
+    struct gpu_block *b = (struct gpu_block *)mem_zalloc(sizeof *b);
+    if (!b)
+        return NULL;
+    b->size = size ? size : 1;
+    select(gpu);
+    if (cudaMalloc(&b->p, b->size) != cudaSuccess) {
         cudaGetLastError(); /* clear the error: NULL reports it */
+        mem_free(b);
         return NULL;
     }
     /* Waiting for the whole device would fail while another thread records a step. */
-    if (cudaMemset(p, 0, size ? size : 1) != cudaSuccess ||
-        cudaStreamSynchronize(0) != cudaSuccess) {
-        cudaFree(p);
+    if (cudaMemset(b->p, 0, b->size) != cudaSuccess || cudaStreamSynchronize(0) != cudaSuccess) {
+        cudaFree(b->p);
         cudaGetLastError();
+        mem_free(b);
         return NULL;
     }
-    return p;
+    mem_hold(b->size);
+    pthread_mutex_lock(&gpu->lock);
+    b->next = gpu->blocks;
+    gpu->blocks = b;
+    pthread_mutex_unlock(&gpu->lock);
+    return b->p;
 }
 
 static void gpu_free(struct device *dev, void *p)
 {
-    select(gpu_of(dev));
+    struct cuda_device *gpu = gpu_of(dev);
+    struct gpu_block **at, *b;
+    pthread_mutex_lock(&gpu->lock);
+    for (at = &gpu->blocks; *at && (*at)->p != p;)
+        at = &(*at)->next;
+    b = *at;
+    if (b)
+        *at = b->next;
+    pthread_mutex_unlock(&gpu->lock);
+    select(gpu);
     cudaFree(p);
+    if (b) /* NULL: p is NULL */
+        mem_release(b->size);
+    mem_free(b);
 }
 
 static void gpu_upload(struct device *dev, void *dst, const void *src, size_t size)
@@ -201,7 +230,7 @@ static void gpu_work_close(struct device *dev, struct device_work **work)
         cudaStreamSynchronize(w->stream);
     recorder_close(w);
     stager_close(w);
-    cudaFree(w->block);
+    gpu_free(dev, w->block);
     cudaFreeHost(w->staged_host);
     cudaFreeHost(w->not_finite);
     if (w->stream)
@@ -352,6 +381,7 @@ static void gpu_close(struct device **dev)
     struct cuda_device *gpu = gpu_of(*dev);
     select(gpu);
     many_close(gpu);
+    pthread_mutex_destroy(&gpu->lock);
     mem_free(gpu);
     *dev = NULL;
 }
@@ -560,6 +590,7 @@ extern "C" enum pv_status device_cuda_open(struct device **out, int index, struc
         mem_free(gpu);
         return s;
     }
+    pthread_mutex_init(&gpu->lock, NULL);
     gpu->ops = gpu_ops;
     gpu->ops.name = gpu->name;
     gpu->dev.ops = &gpu->ops;
