@@ -14,6 +14,7 @@ struct cudasim_gpu {
     int allocations; /* so many succeed from now on; -1: all that have room */
     bool peers;      /* each reads the others' memory */
     bool nccl;       /* the library is there */
+    size_t shared;   /* bytes of shared memory that a block may have */
 };
 
 #ifdef __cplusplus

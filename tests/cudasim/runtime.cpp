@@ -57,7 +57,9 @@ static std::map<std::pair<const void *, int>, int> shared_limit;
 enum : size_t { SMEM = 48 << 10, SMEM_OPTIN = 227 << 10 };
 static const int VERSION = 13000;
 
-static cudasim_gpu first_gpu = { VERSION, 1, 8, true, (size_t)4 << 30, -1, true, false };
+static cudasim_gpu first_gpu = {
+    VERSION, 1, 8, true, (size_t)4 << 30, -1, true, false, SMEM_OPTIN
+};
 static cudasim_gpu gpu = first_gpu;
 
 static cudaError_t give(cudaError_t e)
@@ -413,8 +415,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
     snprintf(p->name, sizeof p->name, "CUDA simulator");
     p->totalGlobalMem = gpu.memory;
     p->sharedMemPerBlock = SMEM;
-    p->sharedMemPerBlockOptin = SMEM_OPTIN;
-    p->sharedMemPerMultiprocessor = SMEM_OPTIN + 1024;
+    p->sharedMemPerBlockOptin = gpu.shared;
+    p->sharedMemPerMultiprocessor = gpu.shared + 1024;
     p->regsPerBlock = 65536;
     p->warpSize = 32;
     p->maxThreadsPerBlock = 1024;
@@ -500,7 +502,7 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute a, int va
     guard g(lock);
     if (a != cudaFuncAttributeMaxDynamicSharedMemorySize)
         return cudaSuccess;
-    if (value < 0 || (size_t)value > SMEM_OPTIN)
+    if (value < 0 || (size_t)value > gpu.shared)
         return give(cudaErrorInvalidValue);
     shared_limit[{ kernel, current }] = value;
     return cudaSuccess;

@@ -170,6 +170,54 @@ TEST(memory_of_the_gpu_counts)
     CHECK_EQ(mem_bytes(), before);
 }
 
+/* A prompt over an FP8 cache with heads of 256 on a GPU whose blocks have 99 KB of shared memory.
+ */
+TEST(too_little_shared_memory_is_named)
+{
+    enum { ROWS = 80 };
+    struct tiny_model m = { .arch = "qwen2",
+                            .hidden = 256,
+                            .n_layers = 1,
+                            .n_heads = 1,
+                            .n_kv = 1,
+                            .head_dim = 256,
+                            .ffn = 64,
+                            .vocab = VOCAB,
+                            .type = DTYPE_BF16,
+                            .seed = 3 };
+    struct rig_shape shape = { .kv = DTYPE_F8, .max_rows = ROWS, .context = 256, .cuda = true };
+    int32_t ids[ROWS], pos[ROWS][3];
+    struct pv_error err = { 0 };
+    struct cudasim_gpu gpu;
+    char path[256];
+    struct rig r;
+    for (int i = 0; i < ROWS; i++) {
+        ids[i] = i;
+        pos[i][0] = pos[i][1] = pos[i][2] = i;
+    }
+    cudasim_is(&gpu);
+    for (int little = 1; little >= 0; little--) {
+        gpu.shared = (size_t)(little ? 99 : 163) << 10;
+        cudasim_be(&gpu);
+        if (!rig_open(&r, tiny_model_write(&m, "shared", path), shape))
+            break;
+        struct step_seq seq = { .kv = &r.kv, .n = ROWS };
+        struct step step = { .n = ROWS,
+                             .ids = ids,
+                             .pos = (const int32_t(*)[3])pos,
+                             .n_seqs = 1,
+                             .seqs = &seq,
+                             .bulk = true };
+        enum pv_status s = decoder_step(r.dec, r.st, &step, &err);
+        CHECK_EQ(s, little ? PV_E_DEVICE : PV_OK);
+        if (little)
+            CHECK_MSG(strstr(err.text, "heads of more than 128, which takes 132 KB of shared"),
+                      "%s", err.text);
+        rig_close(&r);
+    }
+    cudasim_be(NULL);
+}
+
 int main(int argc, char **argv)
 {
     cudasim_lazy(true);
