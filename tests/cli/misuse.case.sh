@@ -111,3 +111,18 @@ failure serve_tmpdir '/none/such: cannot be written' serve -m x.gguf --port 0 --
 if [ -n "$usual_tmpdir" ]; then TMPDIR=$usual_tmpdir; else unset TMPDIR; fi
 failure serve_model 'x.gguf' serve -m x.gguf --port 0 --access-log none
 misuse two_drafters '--draft self and --head are two drafters' describe a.mp4 -m x -d self --head h
+
+# The kernel checkers: a word that no test's name contains is misuse, whatever the other words choose.
+for checker in check_kernels check_cudasim; do
+    [ -x "$build/$checker" ] || continue
+    ran="$checker rmsnorm none-such"
+    level=
+    [ $checker = check_cudasim ] || level='--level ref'
+    "$build/$checker" $level rmsnorm none-such >"$dir/out" 2>"$dir/err"
+    status=$?
+    why=
+    grep -q "no test has 'none-such' in its name; there are .*rmsnorm" "$dir/err" || why="no list of tests"
+    grep -q '^1 passed, 0 failed' "$dir/out" || why="the other word chose nothing"
+    [ "$status" -eq 2 ] || why="exit status is not 2"
+    verdict "word_of_$checker" "$why"
+done

@@ -27,6 +27,8 @@ struct level {
     unsigned k_quant;   /* of Q4_K, Q5_K, Q6_K */
 };
 
+enum { MAX_WORDS = 64, MAX_OPS = 128 };
+
 struct check {
     const struct level *level;
     struct kernels k;
@@ -34,7 +36,10 @@ struct check {
     uint64_t seed;
     struct rng rng; /* of the running test, from the seed and its name */
     int n_words;
-    char **words; /* only tests whose name contains one of them run */
+    char **words;            /* only tests whose name contains one of them run */
+    uint64_t found;          /* bit i: word i is in the name of a test */
+    const char *op[MAX_OPS]; /* the different operations that there are tests of */
+    int n_ops;
     char name[96];
     int bad; /* failures of the running test */
     int passed, failed;
@@ -45,6 +50,10 @@ bool check_begin(struct check *c, const char *op, const char *variant);
 /* Record a failure of the running test; the first few are printed. */
 void check_fail(struct check *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void check_end(struct check *c);
+
+/* After all tests: the exit status. A word that is in no test's name is misuse (2); a sentence then
+ * names the operations. */
+int check_status(const struct check *c, const char *program);
 
 int check_int(struct check *c, int lo, int hi); /* uniform in lo..hi */
 

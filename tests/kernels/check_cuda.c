@@ -395,5 +395,5 @@ int main(int argc, char **argv)
         t.c.failed++;
     }
     printf("%d passed, %d failed\n", t.c.passed, t.c.failed);
-    return t.c.failed ? 1 : 0;
+    return check_status(&t.c, "check_cuda");
 }

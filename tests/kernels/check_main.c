@@ -2,9 +2,9 @@
  *
  *   check_kernels [--seed N] [--quick] [--level NAME] [--bench] [words]
  *
- * A word chooses tests whose name contains it, as in "q4_K" or "softmax". A level is a set of CPU
- * flags, each adding one instruction set to the level before; a level this machine cannot run is
- * named and skipped. */
+ * A word chooses tests whose name contains it, as in "q4_K" or "softmax"; one that no name contains
+ * is an error. A level is a set of CPU flags, each adding one instruction set to the level before;
+ * a level this machine cannot run is named and skipped. */
 #include "check.h"
 
 #include "base/cpu.h"
@@ -115,5 +115,5 @@ int main(int argc, char **argv)
         return usage("no level of this name");
     if (!bench)
         printf("%d passed, %d failed\n", c.passed, c.failed);
-    return c.failed ? 1 : 0;
+    return check_status(&c, "check_kernels");
 }

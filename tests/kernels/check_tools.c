@@ -14,6 +14,28 @@
 
 enum { SHOWN_FAILURES = 5, CANARY = 0xa5 };
 
+static void note_op(struct check *c, const char *op)
+{
+    for (int i = 0; i < c->n_ops; i++)
+        if (!strcmp(c->op[i], op))
+            return;
+    if (c->n_ops < MAX_OPS)
+        c->op[c->n_ops++] = op;
+}
+
+int check_status(const struct check *c, const char *program)
+{
+    for (int i = 0; i < c->n_words && c->n_ops > 0; i++)
+        if (i >= MAX_WORDS || !(c->found >> i & 1)) {
+            fprintf(stderr, "%s: no test has '%s' in its name; there are", program, c->words[i]);
+            for (int k = 0; k < c->n_ops; k++)
+                fprintf(stderr, "%s %s", k ? "," : "", c->op[k]);
+            fprintf(stderr, "\n");
+            return c->failed ? 1 : 2;
+        }
+    return c->failed ? 1 : 0;
+}
+
 bool check_begin(struct check *c, const char *op, const char *variant)
 {
     uint64_t hash = c->seed * 0x9e3779b97f4a7c15u;
@@ -21,8 +43,12 @@ bool check_begin(struct check *c, const char *op, const char *variant)
 
     snprintf(c->name, sizeof c->name, "%s %s%s%s", c->level->name, op, *variant ? " " : "",
              variant);
-    for (int i = 0; i < c->n_words && !wanted; i++)
-        wanted = strstr(c->name, c->words[i]) != NULL;
+    note_op(c, op);
+    for (int i = 0; i < c->n_words && i < MAX_WORDS; i++)
+        if (strstr(c->name, c->words[i])) {
+            c->found |= (uint64_t)1 << i;
+            wanted = true;
+        }
     for (const char *s = c->name; *s; s++)
         hash = (hash ^ (uint8_t)*s) * 0x100000001b3u;
     c->rng.state = hash;
