@@ -44,3 +44,19 @@ void answer_begin(struct answer_state *a, const struct pv_gen_params *p, bool gp
     a->stats = (struct pv_stats){ 0 };
     trace_begin(&a->trace, p->trace, t0);
 }
+
+void answer_asks(struct answer_state *a, struct step *step, struct answer_ask *ask, enum want want,
+                 const struct pv_gen_params *p, int position)
+{
+    ask->last = step->n - 1;
+    ask->position = (uint64_t)position;
+    ask->drawn = (struct step_choice){ .t = p ? p->temperature : 0,
+                                       .drawn = &a->top,
+                                       .position = &ask->position,
+                                       .seed = p ? p->seed : 0 };
+    step->n_logits = want != WANT_NOTHING;
+    step->logit_rows = &ask->last;
+    step->logits = want == WANT_LOGITS ? a->logits : NULL;
+    step->argmax = want == WANT_ARGMAX ? &a->top : NULL;
+    step->choice = want == WANT_DRAWN ? &ask->drawn : NULL;
+}

@@ -4,6 +4,7 @@
 #define PV_ENGINE_ANSWER_STATE_H
 
 #include "engine/trace.h"
+#include "lm/decoder.h"
 #include "lm/sampling.h"
 
 /* What a step must return for its last row. */
@@ -30,5 +31,16 @@ struct sampling answer_sampling(const struct pv_gen_params *p);
  * on the host; observed: the caller wants the logits. t0: clock_now() when the answer began. */
 void answer_begin(struct answer_state *a, const struct pv_gen_params *p, bool gpu, bool observed,
                   double t0);
+
+/* What a step points to; it must live until the step has run. */
+struct answer_ask {
+    int last;
+    uint64_t position;
+    struct step_choice drawn;
+};
+/* Let the step store in the answer what is wanted of its last row. p: the sampling, NULL if nothing
+ * is drawn; position: rows of the timeline. Call it when step->n is set. */
+void answer_asks(struct answer_state *a, struct step *step, struct answer_ask *ask, enum want want,
+                 const struct pv_gen_params *p, int position);
 
 #endif

@@ -26,17 +26,13 @@ enum pv_status lossy_run_rows(struct lossy_run *l, struct kvcache *kv, const int
     struct pv_session *s = l->s;
     size_t width = (size_t)config_media_width(lossy_config(l));
     struct step_seq seq = { .kv = kv, .n = n };
-    int last = n - 1;
+    struct answer_ask ask;
     struct step step = { .n = n,
                          .ids = l->ids,
                          .embeds = l->embeds,
                          .pos = (const int32_t(*)[3])l->pos,
                          .n_seqs = 1,
                          .seqs = &seq,
-                         .n_logits = x->want != WANT_NOTHING,
-                         .logit_rows = &last,
-                         .logits = x->want == WANT_LOGITS ? s->answer.logits : NULL,
-                         .argmax = x->want == WANT_ARGMAX ? &s->answer.top : NULL,
                          .n_hidden = x->hidden != NULL,
                          .hidden = x->hidden,
                          .n_columns = x->n_columns,
@@ -47,13 +43,8 @@ enum pv_status lossy_run_rows(struct lossy_run *l, struct kvcache *kv, const int
                          .residual_there = true,
                          .columns_only = x->columns_only,
                          .bulk = !x->decodes };
-    uint64_t position = (uint64_t)s->seq.line.n;
-    struct step_choice drawn = {
-        .t = l->p->temperature, .drawn = &s->answer.top, .position = &position, .seed = l->p->seed
-    };
     enum pv_status st;
-    if (x->want == WANT_DRAWN)
-        step.choice = &drawn;
+    answer_asks(&s->answer, &step, &ask, x->want, l->p, s->seq.line.n);
     for (int i = 0; i < n; i++) {
         int row = rows[i];
         l->ids[i] = s->seq.line.ids[row];

@@ -110,7 +110,8 @@ static enum pv_status run_rows(struct pv_session *s, int from, int n, enum want 
 {
     struct step_seq seq = { .kv = &s->seq.kv, .n = n };
     struct hidden_tap taps[ALIGNMENT_SNAPSHOTS + STATES_MAX_TAPS];
-    int last = n - 1, n_taps = list_taps(s, from, n, x, taps);
+    struct answer_ask ask;
+    int n_taps = list_taps(s, from, n, x, taps);
     struct step step = { .n = n,
                          .ids = s->seq.line.ids + from,
                          .embeds = x->embeds,
@@ -118,10 +119,6 @@ static enum pv_status run_rows(struct pv_session *s, int from, int n, enum want 
                          .pos = (const int32_t(*)[3])(s->seq.line.pos + from),
                          .n_seqs = 1,
                          .seqs = &seq,
-                         .n_logits = want != WANT_NOTHING,
-                         .logit_rows = &last,
-                         .logits = want == WANT_LOGITS ? s->answer.logits : NULL,
-                         .argmax = want == WANT_ARGMAX ? &s->answer.top : NULL,
                          .n_hidden = n_taps,
                          .hidden = taps,
                          .n_columns = x->n_columns,
@@ -131,14 +128,8 @@ static enum pv_status run_rows(struct pv_session *s, int from, int n, enum want 
                          .residual = x->residual,
                          .residual_there = true,
                          .bulk = !x->decodes };
-    uint64_t position = (uint64_t)s->seq.line.n;
-    struct step_choice drawn = { .t = x->p ? x->p->temperature : 0,
-                                 .drawn = &s->answer.top,
-                                 .position = &position,
-                                 .seed = x->p ? x->p->seed : 0 };
     enum pv_status st = PV_OK;
-    if (want == WANT_DRAWN)
-        step.choice = &drawn;
+    answer_asks(&s->answer, &step, &ask, want, x->p, s->seq.line.n);
     if (x->token)
         drafting_ask(&s->draft, &step, &first_row, taps);
     if (x->layer0 == 0 || x->layer0 < decoder_config(s->model->dec)->n_deepstack)
