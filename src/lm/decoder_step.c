@@ -72,23 +72,60 @@ static int column_jobs(const struct pass *p, const struct part *part, int layer,
     return n;
 }
 
-static void attention_operations(struct pass *p, int index)
+/* q, k and v of the rows `in`; q only from row `from` on. */
+static void project_rows(struct pass *p, const struct layer_weights *l, const float *in, int from)
+{
+    const struct config *c = &p->dec->c;
+    struct decoder_state *st = p->st;
+    size_t q_stride = (size_t)(c->n_heads * c->head_dim), half = (size_t)c->head_dim / 2;
+    size_t kv_stride = (size_t)(c->n_kv_heads * c->head_dim), row = (size_t)from;
+    float *q = p->q + row * q_stride;
+    struct matmul_job qkv[] = { { &l->q, q, q_stride },
+                                { &l->k, st->k, kv_stride },
+                                { &l->v, st->v, kv_stride } };
+    int n = p->n_rows, some = n - from;
+    if (from == 0) {
+        p->ops->matmul(st->work, qkv, 3, in, n);
+    } else {
+        p->ops->matmul(st->work, qkv + 1, 2, in, n);
+        if (some > 0)
+            p->ops->matmul(st->work, qkv, 1, in + row * (size_t)l->q.in, some);
+    }
+    if (some > 0)
+        p->ops->rope(st->work, q, some, c->n_heads, c->head_dim, l->q_norm, c->rms_eps,
+                     p->in.cos + row * half, p->in.sin + row * half);
+    p->ops->rope(st->work, st->k, n, c->n_kv_heads, c->head_dim, l->k_norm, c->rms_eps, p->in.cos,
+                 p->in.sin);
+}
+
+/* The runs' last rows, `needed` of each (NULL: all). Returns the number of runs that have any. */
+static int last_rows(const struct pass *p, const int *needed, struct attn_run *runs)
+{
+    int n = 0;
+    for (int i = 0; i < p->n_seqs; i++) {
+        struct attn_run r = p->runs[i];
+        int skip = needed ? r.n - needed[i] : 0;
+        r.row0 += skip;
+        r.first_slot += skip;
+        r.n -= skip;
+        if (r.n > 0)
+            runs[n++] = r;
+    }
+    return n;
+}
+
+static void attention_operations(struct pass *p, int index, const int *needed)
 {
     const struct config *c = &p->dec->c;
     const struct layer_weights *l = &p->dec->layer[index];
     struct decoder_state *st = p->st;
-    int n = p->n_rows, hd = c->head_dim;
-    size_t kv_stride = (size_t)(c->n_kv_heads * hd);
-    struct matmul_job qkv[] = { { &l->q, p->q, (size_t)(c->n_heads * hd) },
-                                { &l->k, st->k, kv_stride },
-                                { &l->v, st->v, kv_stride } };
+    struct attn_run runs[STEP_MAX_SEQS];
+    int n_runs = last_rows(p, needed, runs);
+    size_t kv_stride = (size_t)(c->n_kv_heads * c->head_dim);
     const float *in = p->dec->n_features > 0 ? st->wide : l->attn_norm ? st->xn : p->x;
     if (in == st->xn)
-        p->ops->rmsnorm(st->work, st->xn, p->x, l->attn_norm, n, c->hidden, c->rms_eps);
-    p->ops->matmul(st->work, qkv, 3, in, n);
-    p->ops->rope(st->work, p->q, n, c->n_heads, hd, l->q_norm, c->rms_eps, p->in.cos, p->in.sin);
-    p->ops->rope(st->work, st->k, n, c->n_kv_heads, hd, l->k_norm, c->rms_eps, p->in.cos,
-                 p->in.sin);
+        p->ops->rmsnorm(st->work, st->xn, p->x, l->attn_norm, p->n_rows, c->hidden, c->rms_eps);
+    project_rows(p, l, in, n_runs > 0 ? runs[0].row0 : p->n_rows);
     for (int i = 0; i < p->n_seqs; i++) {
         struct attn_run *r = &p->runs[i];
         p->ops->kv_write(st->work, r->kv, r->first_slot + r->pending,
@@ -99,20 +136,53 @@ static void attention_operations(struct pass *p, int index)
                             .q = p->q,
                             .n_heads = c->n_heads,
                             .scale = attention_scale(c),
-                            .n_runs = p->n_seqs,
-                            .runs = p->runs };
-    if (!p->columns_only)
+                            .n_runs = n_runs,
+                            .runs = runs };
+    if (!p->columns_only && n_runs > 0)
         p->ops->attention(st->work, &job);
+}
+
+/* After the last attention only rows that somebody asked for are carried on: most rows of a
+ * prefill chunk end here. Not a draft head's without a last norm, whose logits are made of the
+ * stream. */
+static bool drops_rows(const struct pass *p)
+{
+    bool streamed = !p->dec->norm && p->n_logits > 0, tapped = false;
+    for (int i = 0; i < p->n_parts; i++)
+        tapped = tapped || p->part[i].step->n_hidden > 0;
+    return !tapped && p->n_logits < p->n_rows && !streamed;
+}
+
+/* Of a prompt's rows that are dropped after the last attention, only keys and values are needed
+ * there. Find for each run the last rows that contain all the others; false: all are needed. */
+static bool needs_last_rows(const struct pass *p, int index, int n_jobs, int *needed)
+{
+    if (!p->bulk || index != p->dec->c.n_layers - 1 || n_jobs > 0 || !drops_rows(p))
+        return false;
+    for (int i = 0; i < p->n_seqs; i++) {
+        const struct attn_run *r = &p->runs[i];
+        needed[i] = 0;
+        if (r->parent || r->pending > 0)
+            return false;
+        for (int k = 0; k < p->n_logits; k++) {
+            int row = p->host_in.rows[k] - r->row0;
+            if (row >= 0 && row < r->n && r->n - row > needed[i])
+                needed[i] = r->n - row;
+        }
+    }
+    return true;
 }
 
 static void attention_block(struct pass *p, int index)
 {
     struct column_job jobs[LAYER_MAX_COLUMNS];
-    int n_jobs = 0;
+    int n_jobs = 0, needed[STEP_MAX_SEQS];
+    bool some;
     for (int i = 0; i < p->n_parts; i++)
         n_jobs += column_jobs(p, &p->part[i], index, jobs + n_jobs);
     for (int i = 0; i < p->n_seqs; i++)
         p->runs[i].kv = &p->kv[i]->layer[index - p->kv[i]->layer0];
+    some = needs_last_rows(p, index, n_jobs, needed);
     if (p->ops->attn) {
         struct attn_block b = { .w = &p->dec->layer[index],
                                 .shape = &p->dec->shape,
@@ -125,11 +195,12 @@ static void attention_block(struct pass *p, int index)
                                 .runs = p->runs,
                                 .n_columns = n_jobs,
                                 .columns = jobs,
-                                .bulk = p->bulk };
+                                .bulk = p->bulk,
+                                .needed = some ? needed : NULL };
         p->ops->attn(p->st->work, &b);
         return;
     }
-    attention_operations(p, index);
+    attention_operations(p, index, some ? needed : NULL);
     for (int i = 0; i < n_jobs; i++)
         p->ops->attention_columns(p->st->work, &jobs[i]);
 }
@@ -139,17 +210,6 @@ static void swap(float **a, float **b)
     float *t = *a;
     *a = *b;
     *b = t;
-}
-
-/* After the last attention only rows that somebody asked for are carried on: most rows of a
- * prefill chunk end here. Not a draft head's without a last norm, whose logits are made of the
- * stream. */
-static bool drops_rows(const struct pass *p)
-{
-    bool streamed = !p->dec->norm && p->n_logits > 0, tapped = false;
-    for (int i = 0; i < p->n_parts; i++)
-        tapped = tapped || p->part[i].step->n_hidden > 0;
-    return !tapped && p->n_logits < p->n_rows && !streamed;
 }
 
 static void drop_rows(struct pass *p)

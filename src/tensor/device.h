@@ -237,6 +237,10 @@ struct attn_block {
     int n_columns;
     const struct column_job *columns;
     bool bulk;
+    /* Not NULL: [n_runs], attention is needed for only so many of the last rows of each run, and
+     * the others' result is undefined; keys and values are needed of all. Only with bulk, runs that
+     * are chains, and without columns. */
+    const int *needed;
 };
 
 /* The second half of a layer: x += W_o attention; x += W_down (silu(W_gate m) * W_up m) with m =

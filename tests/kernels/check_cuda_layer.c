@@ -477,7 +477,8 @@ bool rig_ask(struct rig *g, const struct rig_step *s)
                             .runs = s->runs,
                             .n_columns = s->n_columns,
                             .columns = s->columns,
-                            .bulk = s->bulk };
+                            .bulk = s->bulk,
+                            .needed = s->needed };
     struct finish_block f = { .w = &g->w,
                               .shape = &g->s,
                               .x = g->x.p,

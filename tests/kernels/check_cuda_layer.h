@@ -88,6 +88,7 @@ struct rig_step {
     const int32_t *rows;
     int n_columns;
     const struct column_job *columns;
+    const int *needed; /* of attn_block */
 };
 
 /* Without waiting, and the rows that come out stay in x; true: it was played from a record. */

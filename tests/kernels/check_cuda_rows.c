@@ -312,6 +312,49 @@ static void check_queue(struct walk *k)
 
 /* ---- prompts ---- */
 
+/* Three prompts, of which only some last rows are asked for: of the second one none. */
+static void check_needed(struct walk *k, const float *whole, int n)
+{
+    size_t hidden = (size_t)k->g->s.hidden;
+    const int needed[3] = { 3, 0, 1 }, m[3] = { n / 2, n / 4, n / 4 };
+    struct attn_run runs[3];
+    struct seq s[3];
+    uint8_t *saved[3], *fresh[3];
+    int tokens[MAX_TOKENS], at = 0;
+    for (int i = 0; i < 3; i++) {
+        seq_open(k->g, &s[i], k->s.kv.cap);
+        fresh[i] = seq_save(&s[i]);
+        rig_chain(k->g, &s[i], 0, k->tokens, m[i], true, k->out);
+        saved[i] = seq_save(&s[i]);
+        seq_load(&s[i], fresh[i]);
+        runs[i] = (struct attn_run){ .row0 = at, .n = m[i], .kv = &s[i].kv };
+        memcpy(tokens + at, k->tokens, sizeof *tokens * (size_t)m[i]);
+        at += m[i];
+    }
+    const int32_t rows[3] = { m[0] - 1, m[0] - 3, at - 1 };
+    struct rig_step step = { .n = at,
+                             .tokens = tokens,
+                             .n_runs = 3,
+                             .runs = runs,
+                             .n_rows = 3,
+                             .rows = rows,
+                             .bulk = true,
+                             .needed = needed };
+    rig_run(k->g, &step, k->out);
+    for (int i = 0; i < 3; i++) {
+        int token = i < 2 ? rows[i] : m[2] - 1;
+        uint8_t *now = seq_save(&s[i]);
+        if (!same_row(k, k->out + (size_t)i * hidden, whole + (size_t)token * hidden))
+            check_fail(&k->t->c, "last rows of prompts: row %d has other bits", rows[i]);
+        if (memcmp(now, saved[i], seq_size(&s[i])))
+            check_fail(&k->t->c, "last rows of prompts: cache %d holds other bits", i);
+        seq_close(&s[i]);
+        free(fresh[i]);
+        free(saved[i]);
+        free(now);
+    }
+}
+
 static void check_bulk(struct walk *k)
 {
     static const int pieces[] = { 1, 2, 7, 26, 64, 100 };
@@ -341,6 +384,8 @@ static void check_bulk(struct walk *k)
         free(now);
     }
     seq_close(&s);
+    if (n >= 12)
+        check_needed(k, whole, n);
     free(fresh);
     free(after);
     free(whole);

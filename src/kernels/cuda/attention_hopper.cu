@@ -517,13 +517,14 @@ static int fill_args(struct hopper_args *a, encode_fn encode, const struct attn_
     for (; n < MAX_RUNS && first + n < b->n_runs; n++) {
         const struct attn_run *r = &b->runs[first + n];
         struct hopper_run *h = &a->run[n];
+        int skip = b->needed ? r->n - b->needed[first + n] : 0;
         if (!same_pool(r->kv, kv))
             break;
-        h->row0 = r->row0;
-        h->n = r->n;
-        h->first_slot = r->first_slot;
-        h->tile0 = r->first_slot / T::rows;
-        h->n_tiles = (r->first_slot + r->n - 1) / T::rows + 1 - h->tile0;
+        h->row0 = r->row0 + skip;
+        h->n = r->n - skip;
+        h->first_slot = r->first_slot + skip;
+        h->tile0 = h->first_slot / T::rows;
+        h->n_tiles = h->n > 0 ? (h->first_slot + h->n - 1) / T::rows + 1 - h->tile0 : 0;
         h->begin = a->n_pieces;
         a->n_pieces += h->n_tiles * a->n_heads;
     }
@@ -559,10 +560,11 @@ static bool run_hopper(struct device_work *w, const struct attn_block *b, const 
         a.table_size = w->table_size;
         a.ticket = (int)(__atomic_fetch_add(&launches, 1u, __ATOMIC_RELAXED) % TICKETS);
         int blocks = a.n_pieces < w->n_sm ? a.n_pieces : w->n_sm;
-        work_check(w,
-                   launch(attention_hopper_kernel<T>, dim3((unsigned)blocks), dim3(T::threads),
-                          T::size, w->stream, a),
-                   "attention of a prompt");
+        if (blocks > 0)
+            work_check(w,
+                       launch(attention_hopper_kernel<T>, dim3((unsigned)blocks), dim3(T::threads),
+                              T::size, w->stream, a),
+                       "attention of a prompt");
         first += n;
     }
     return true;

@@ -49,7 +49,7 @@ struct flash_job {
     float scale;                            /* of scores, times log2(e) */
     bool out_f32;
     const struct staged *staged; /* for prompts */
-    int run;
+    int run, skip;               /* skip: the first rows of the run that are not needed */
     const int *bounds; /* of segments; NULL: all have `each` rows */
     int each, tiles;   /* tiles: of the longest segment */
 };
@@ -65,7 +65,7 @@ __device__ inline struct span span_of_run(const struct flash_job &j, int tile_ro
 {
     const struct staged_run *r = &j.staged->run[j.run];
     struct span s;
-    int first = (int)(gridDim.x - 1 - blockIdx.x) * tile_rows; /* the longest rows first */
+    int first = j.skip + (int)(gridDim.x - 1 - blockIdx.x) * tile_rows; /* the longest rows first */
     int left = r->n - first;
     s.head = (int)blockIdx.y;
     s.row0 = r->row0 + first;
@@ -567,7 +567,7 @@ void attention_many(struct device_work *w, const struct attn_block *b, const voi
         return;
     for (int r = 0; r < b->n_runs; r++) {
         const struct kv_layer *kv = b->runs[r].kv;
-        int rows = b->runs[r].n;
+        int rows = b->needed ? b->needed[r] : b->runs[r].n;
         struct flash_job j = {};
         j.q = (const uint16_t *)q16;
         j.kv = pages_of(w, kv, r);
@@ -581,6 +581,7 @@ void attention_many(struct device_work *w, const struct attn_block *b, const voi
         j.out_f32 = out_dtype == DTYPE_F32;
         j.staged = w->staged;
         j.run = r;
+        j.skip = b->runs[r].n - rows;
         if (rows > 0)
             (kv->dtype == DTYPE_F8 ? run_f8 : run_any)(w, &j, rows);
     }

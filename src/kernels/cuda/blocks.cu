@@ -94,19 +94,35 @@ static bool qkv_few(struct device_work *w, const struct attn_block *b)
     return false;
 }
 
-static void qkv_many(struct device_work *w, const struct attn_block *b)
+/* The first row whose attention is needed; b->n: none is. */
+static int first_needed(const struct attn_block *b)
+{
+    int first = b->needed ? b->n : 0;
+    for (int i = 0; i < b->n_runs && b->needed; i++) {
+        const struct attn_run *r = &b->runs[i];
+        if (b->needed[i] > 0 && r->row0 + r->n - b->needed[i] < first)
+            first = r->row0 + r->n - b->needed[i];
+    }
+    return first;
+}
+
+/* k and v of all rows, q of rows from `first` on. */
+static void qkv_many(struct device_work *w, const struct attn_block *b, int first)
 {
     const struct layer_weights *l = b->w;
-    const struct layer_shape *s = b->shape;
     const struct matrix *m[] = { &l->q, &l->k, &l->v };
     float *y[] = { w->q, w->k, w->v };
+    size_t hidden = (size_t)b->shape->hidden;
     enum dtype have = DTYPE_COUNT;
     for (int j = 0; j < 3; j++) {
         enum dtype t = few_x_dtype(m[j]);
+        size_t row = j == 0 ? (size_t)first : 0, out = (size_t)m[j]->out;
+        size_t element = t == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
         if (t != have)
             norm_input(w, b, t);
         have = t;
-        matmul_many(w, m[j], y[j], DTYPE_F32, (size_t)m[j]->out, w->xn, (size_t)s->hidden, b->n,
+        matmul_many(w, m[j], y[j] + row * out, DTYPE_F32, out,
+                    (const uint8_t *)w->xn + row * hidden * element, hidden, b->n - (int)row,
                     false);
     }
 }
@@ -114,16 +130,17 @@ static void qkv_many(struct device_work *w, const struct attn_block *b)
 void block_attention(struct device_work *w, const struct attn_block *b, void *to)
 {
     enum dtype out = few_x_dtype(&b->w->o);
+    int first = b->bulk ? first_needed(b) : 0;
     bool turned = false;
     if (b->bulk)
-        qkv_many(w, b);
+        qkv_many(w, b, first);
     else
         turned = qkv_few(w, b);
     if (!turned)
-        rope_kv(w, b, w->q, w->k, w->v, w->q16);
-    if (b->bulk)
+        rope_kv(w, b, first < b->n ? w->q : NULL, w->k, w->v, w->q16);
+    if (b->bulk && first < b->n)
         attention_many(w, b, w->q16, to, out);
-    else
+    else if (!b->bulk)
         attention_few(w, b, w->q16, to, out);
 }
 

@@ -271,7 +271,7 @@ bool matmul_many_gelu(struct device_work *w, const struct matrix *m, void *y, si
                       const void *x, size_t x_stride, int n);
 
 /* rope_kv.cu. q, k, v f32, results of the matrices: norms of q and k, rope, q16 as BF16, keys and
- * values into the slots of the staged runs. */
+ * values into the slots of the staged runs. q NULL: only these. */
 void rope_kv(struct device_work *w, const struct attn_block *b, const float *q, const float *k,
              const float *v, void *q16);
 void kv_move(struct device_work *w, const struct kv_layer *kv, const int *to, const int *from,

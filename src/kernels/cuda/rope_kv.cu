@@ -290,7 +290,7 @@ void rope_kv(struct device_work *w, const struct attn_block *b, const float *q, 
     a.k_norm = b->w->k_norm;
     a.q16 = (uint16_t *)q16;
     a.table_size = w->table_size;
-    a.n_heads = s->n_heads;
+    a.n_heads = q ? s->n_heads : 0;
     a.n_kv = s->n_kv_heads;
     a.d = s->head_dim;
     a.eps = s->eps;
