@@ -55,7 +55,7 @@ static const char usage[] =
     "  --kv TYPE            KV caches of bf16 or fp8 (bf16)\n"
     "  --batch-context N    slots filled of each sequence (4096)\n"
     "  --prefill N          tokens of the prompt (25088)\n"
-    "  --chunk N            rows of a step of the prefill (8192)\n"
+    "  --chunk N            rows of a step of the prefill (8448)\n"
     "  --frames N           frames for towers (128)\n"
     "  --size N             pixels of a side, for towers that take any size (448)\n"
     "  --batch N            frames of one call of the tower (as many as suit it)\n"
@@ -414,7 +414,7 @@ int main(int argc, char **argv)
                   .rows = { { 1, 6, 10, 26, 64 }, 5 },
                   .repeat = 20,
                   .prefill = 25088,
-                  .chunk = 8192,
+                  .chunk = 8448,
                   .frames = 128,
                   .size = 448,
                   .rounds = 32,

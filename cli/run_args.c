@@ -77,7 +77,7 @@ const struct option session_table[] = {
       "the faster of f16 and bf16. Default: auto.",
       KV_WORDS },
     { "chunk", 'b', "-ub --batch-size --ubatch-size", OPTION_INT, AT(chunk), 0, 1 << 20, "N",
-      "Prompt tokens processed in one prefill step. Default (0): 512, on a GPU 8192.", NULL },
+      "Prompt tokens processed in one prefill step. Default (0): 512, on a GPU 8448.", NULL },
     { "limit-memory", 0, NULL, OPTION_BYTES, AT(memory), 0, 0, "BYTES",
       "Fail if KV cache, scratch memory and pictures would need more than this; K, M, G and T may "
       "follow.",

@@ -192,7 +192,7 @@ struct pv_engine_params {
     int max_requests;     /* that run at the same time, others are queued; 0: 16 */
     int64_t vision_bytes; /* memory for results of the vision tower, kept for reuse; 0: 1 GiB, or
                              none if max_requests is 1; negative: none */
-    int chunk;            /* rows of one prefill step; 0: 512, on a GPU 8192 */
+    int chunk;            /* rows of one prefill step; 0: 512, on a GPU 8448 */
     enum pv_kv_type kv_type;
     pv_model *draft; /* for methods with a draft model; borrowed; NULL: none */
     bool speculate;  /* make room for methods without one; implied by `draft` */
@@ -203,7 +203,7 @@ struct pv_engine_params {
 struct pv_session_params {
     size_t size;
     int max_context; /* tokens of prompt and answer together; 0: the model's, at most 32768 */
-    int chunk;       /* rows of one prefill step; 0: 512, on a GPU 8192 */
+    int chunk;       /* rows of one prefill step; 0: 512, on a GPU 8448 */
     enum pv_kv_type kv_type;
     pv_model *draft; /* for methods with a draft model; borrowed; NULL: none */
     bool speculate;  /* make room for methods without one; implied by `draft` */

@@ -292,11 +292,13 @@ static enum pv_status rows(struct encoder *e, const struct media *m, uint64_t ke
 {
     size_t row = (size_t)vision_row_size(vision_config(e->v));
     int unit_end = m->n_units * m->unit_rows; /* after that comes the newline */
+    enum pv_status s;
+    double t0;
     for (int done = 0; done < n;) {
         int at = from + done, unit, begin, some;
         if (at >= media_picture_rows(m)) {
             struct media_unit u = media_unit(m, at);
-            enum pv_status s = hear(e, m, key, u.number - m->n_units, err);
+            s = hear(e, m, key, u.number - m->n_units, err);
             if (s)
                 return s;
             some = u.first + u.n - at < n - done ? u.first + u.n - at : n - done;
@@ -312,7 +314,7 @@ static enum pv_status rows(struct encoder *e, const struct media *m, uint64_t ke
         }
         unit = at / m->unit_rows;
         if (key != e->key || unit < e->unit0 || unit >= e->unit0 + e->n_units) {
-            enum pv_status s = encode(e, m, key, unit, err);
+            s = encode(e, m, key, unit, err);
             if (s)
                 return s;
         }
@@ -326,7 +328,10 @@ static enum pv_status rows(struct encoder *e, const struct media *m, uint64_t ke
     }
     if (!e->state) /* only sound, or only a newline for a drafter that sees no more of a video */
         return PV_OK;
-    return vision_device(e->v)->ops->wait(vision_state_work(e->state), err);
+    t0 = clock_now(); /* the tower may still be running */
+    s = vision_device(e->v)->ops->wait(vision_state_work(e->state), err);
+    e->seconds += clock_now() - t0;
+    return s;
 }
 
 enum pv_status encoder_rows(struct encoder *e, const struct media *m, uint64_t key, int from, int n,

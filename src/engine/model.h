@@ -14,8 +14,8 @@ struct tokenizer;
 
 enum {
     MODEL_DEFAULT_CHUNK = 512,
-    MODEL_GPU_CHUNK = 8192,
-    MODEL_MAX_CHUNK = 8192,
+    MODEL_GPU_CHUNK = 8448, /* 66 tiles of 128 rows: whole turns of an H200's 132 multiprocessors */
+    MODEL_MAX_CHUNK = MODEL_GPU_CHUNK,
     MODEL_DEFAULT_CONTEXT = 32768 /* or the model's own limit if that is smaller */
 };
 

@@ -1,8 +1,10 @@
 /* Opening a decoder and the state of a session; what a step computes is in decoder_step.c.
  *
  * Matrices are the device's own (tensor/weights.h), norms and biases f32 in one block. */
+#include "base/cpu.h"
+#include "base/minmax.h"
+#include "base/pool.h"
 #include "lm/decoder_parts.h"
-
 #include "tensor/weights.h"
 
 #include <string.h>
@@ -403,6 +405,8 @@ static enum pv_status state_fill(struct decoder_state *st, const struct decoder 
         return fail_nomem(err, chain + inputs + host_tree_size(dec) +
                                    CHAIN_RUNS * (sizeof *st->host_chosen + sizeof *st->runs));
     st->host_inputs = st->host_block + chain;
+    if (dec->dev->ops->attn && st->max_rows >= TABLE_ROWS && cpu_count() > 1)
+        pool_open(&st->tables, min_int(cpu_count(), TABLE_THREADS), NULL); /* optional: may fail */
     shape.priority = priority;
     s = dec->dev->ops->work_open(dec->dev, &st->work, &shape, err);
     if (!s &&
@@ -452,6 +456,7 @@ void decoder_state_close(struct decoder_state **st)
     if ((*st)->block)
         (*st)->dev->ops->free((*st)->dev, (*st)->block);
     mem_free((*st)->host_block);
+    pool_close(&(*st)->tables);
     mem_free((*st)->host_chosen);
     mem_free((*st)->runs);
     mem_free((*st)->host_tree);

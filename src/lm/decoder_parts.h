@@ -9,6 +9,8 @@
 enum {
     STEP_MAX_SEQS = 64,
     LAYER_MAX_COLUMNS = 8,
+    TABLE_ROWS = 512, /* so many rows are worth several threads for their rope tables ... */
+    TABLE_THREADS = 8,
     CHAIN_RUNS = DEVICE_MAX_CHAIN * STEP_MAX_SEQS /* of all levels */
 };
 
@@ -67,6 +69,7 @@ struct decoder_state {
     int32_t *chosen;       /* [DEVICE_MAX_CHAIN, parts of the step]: tokens of a chain */
     int32_t *host_chosen;  /* the same on the host */
     struct attn_run *runs; /* on the host: the runs of all levels of a chain */
+    struct pool *tables;   /* threads for the rope tables of prompts; NULL: none */
     uint8_t *tree;      /* rows of trees (decoder_tree.c); NULL if the device does not grow them */
     uint8_t *host_tree; /* the same on the host */
     float *tree_states; /* draft head: [STEP_MAX_TREE, hidden], states of these rows */

@@ -358,6 +358,16 @@ struct grow_job {
     int run;        /* the tree's run of the plan: its parents are set too */
 };
 
+/* blend of gelu(x), GELU_ERF, for frames one after another that are blended alike: for frame f, row
+ * i, y[f * n + i] = sum over j of weights[i][j] * gelu(x[f * from + rows[i][j]]), in that order. */
+struct gelu_blend_job {
+    float *y;            /* [frames * n, dim] */
+    const float *x;      /* [frames * from, dim] */
+    const int (*rows)[4];
+    const float (*weights)[4]; /* [n], device */
+    int frames, n, from, dim;
+};
+
 /* Announces what a work is about to do: the runs of the attn_blocks that follow, and a key. `kv` of
  * a run may be that of any layer, since all layers share one page table. Two plans with equal keys
  * are followed by the same calls with the same arguments, except for the contents of device memory
@@ -449,6 +459,11 @@ struct device_ops {
     void (*work_on)(struct device_work *w, struct device *group);
 
     void (*put)(struct device_work *w, void *dst, const void *src, size_t size);
+    /* The same, but it waits only for operations before the last put_ahead, so that data for the
+     * next call arrives while this call's operations run: `dst` alternates between two buffers, and
+     * an operation that reads one of them is called before the next put_ahead. NULL: not
+     * supported. */
+    void (*put_ahead)(struct device_work *w, void *dst, const void *src, size_t size);
     void (*copy)(struct device_work *w, void *dst, const void *src, size_t size); /* both device */
     /* Waits for all earlier operations of the work. */
     void (*get)(struct device_work *w, void *dst, const void *src, size_t size);
@@ -532,6 +547,8 @@ struct device_ops {
     /* y[i] = sum over j of weights[i][j] * x[rows[i][j]], in that order. rows, weights: device */
     void (*blend)(struct device_work *w, float *y, const float *x, const int (*rows)[4],
                   const float (*weights)[4], int n, int dim);
+    /* NULL: the caller uses gelu and blend. */
+    void (*gelu_blend)(struct device_work *w, const struct gelu_blend_job *job);
     void (*add)(struct device_work *w, float *y, const float *x, int n, int dim);
     /* rows: device */
     void (*gather)(struct device_work *w, float *y, const float *x, const int32_t *rows, int n,

@@ -7,6 +7,7 @@
  * with Python's round to seven digits and Python's floor division. */
 #include "vision/llava.h"
 
+#include "base/minmax.h"
 #include "vision/tower.h"
 
 #include <math.h>
@@ -178,18 +179,75 @@ static void add_newlines(const struct vision *v, struct vision_state *st, int n)
     v->dev->ops->gather(st->work, st->lined, st->pooled, st->lines, rows, v->c.out);
 }
 
+static void put_frame_taps(const struct vision *v, struct vision_state *st)
+{
+    int side = vision_side(&v->c), to = vision_pooled_side(&v->c);
+    for (int i = 0; i < to; i++)
+        tap_row(st, side, side, to, to, i, true);
+    put_taps(v, st, to * to);
+}
+
 void llava_pool_tokens(const struct vision *v, struct vision_state *st, int n)
 {
     int side = vision_side(&v->c), to = vision_pooled_side(&v->c);
     size_t frame = (size_t)side * (size_t)side * (size_t)v->c.out;
     size_t pooled = (size_t)to * (size_t)to * (size_t)v->c.out;
-    for (int i = 0; i < to; i++)
-        tap_row(st, side, side, to, to, i, true);
-    put_taps(v, st, to * to);
+    put_frame_taps(v, st);
     for (int f = 0; f < n; f++)
         blend(v, st, st->pooled + (size_t)f * pooled, st->tokens + (size_t)f * frame, to * to);
     if (st->lined)
         add_newlines(v, st, n);
+}
+
+/* Pool between the projector's matrices, W_2 (pool gelu(W_1 x)) + b_2: the weights of a pooled token
+ * add up to one, so this is the pooled result, and the second matrix has a quarter of the rows. */
+static void pool_inside(struct tower_pass *p, const float *x)
+{
+    const struct vision *v = p->v;
+    struct vision_state *st = p->st;
+    const struct merger *m = &v->merger;
+    int side = vision_side(&v->c), to = vision_pooled_side(&v->c), from = side * side;
+    int most = max_int(tower_chunk(v) / from, 1), middle = m->mm0.out;
+    struct matmul_job mm0 = { &m->mm0, st->up, (size_t)middle };
+    struct matmul_job mm2 = { &m->mm2, st->pooled, (size_t)v->c.out };
+    for (int f = 0; f < p->n_slices; f += most) {
+        int frames = min_int(most, p->n_slices - f);
+        struct gelu_blend_job pool = { .y = st->tokens +
+                                            (size_t)f * (size_t)(to * to) * (size_t)middle,
+                                       .x = st->up,
+                                       .rows = (const int(*)[4])st->taps,
+                                       .weights = (const float(*)[4])st->weights,
+                                       .frames = frames,
+                                       .n = to * to,
+                                       .from = from,
+                                       .dim = middle };
+        p->ops->matmul(st->work, &mm0, 1, x + (size_t)f * (size_t)from * (size_t)v->c.hidden,
+                       frames * from);
+        p->ops->gelu_blend(st->work, &pool);
+    }
+    p->ops->matmul(st->work, &mm2, 1, st->tokens, p->n_slices * to * to);
+}
+
+/* Whether the buffers have room for pool_inside. */
+static bool pools_inside(const struct tower_pass *p)
+{
+    const struct vision *v = p->v;
+    int from = vision_side(&v->c) * vision_side(&v->c);
+    return p->ops->gelu_blend && !v->merger.norm && from <= tower_chunk(v) &&
+           v->merger.mm0.out <= v->c.out;
+}
+
+void llava_project_pooled(struct tower_pass *p, const float *x)
+{
+    if (!pools_inside(p)) {
+        tower_project(p, &p->v->merger, x, 0);
+        llava_pool_tokens(p->v, p->st, p->n_slices);
+        return;
+    }
+    put_frame_taps(p->v, p->st);
+    pool_inside(p, x);
+    if (p->st->lined)
+        add_newlines(p->v, p->st, p->n_slices);
 }
 
 void llava_stitch(const struct vision *v, struct vision_state *st, const float *views,

@@ -31,9 +31,15 @@ static void put_frames(struct tower_pass *p)
     memcpy(plan.mean, c->mean, sizeof plan.mean);
     memcpy(plan.std, c->std, sizeof plan.std);
     patches_table(table, &plan);
+    if (st->next_pixels) {
+        uint8_t *other = st->pixels;
+        st->pixels = st->next_pixels;
+        st->next_pixels = other;
+    }
     p->ops->put(st->work, st->table, table, sizeof table);
-    p->ops->put(st->work, st->pixels, p->frames->rgb,
-                (size_t)p->n_slices * (size_t)c->temporal * frame);
+    (p->ops->put_ahead ? p->ops->put_ahead : p->ops->put)(
+        st->work, st->pixels, p->frames->rgb,
+        (size_t)p->n_slices * (size_t)c->temporal * frame);
 }
 
 /* Patches [at, at + n) of the call, in st->up. */

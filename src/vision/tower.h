@@ -37,6 +37,7 @@ struct vision_state {
     int max_patches;
     float *block;           /* on the device; contains the following */
     uint8_t *pixels;        /* if the device cuts patches: the frames of a call; else NULL */
+    uint8_t *next_pixels;   /* and those of the next call, if put_ahead is supported; else NULL */
     float *table;           /* if the device cuts patches: values of bytes; else NULL */
     float *x;               /* [max_patches, hidden] */
     float *q, *k, *v;       /* [rows of one attention call, hidden]; its result replaces q; with
@@ -99,8 +100,11 @@ void tower_layers(struct tower_pass *p);
  * rows of st->tokens, or directly in p->out. */
 void tower_project(struct tower_pass *p, const struct merger *m, const float *x, int part);
 
-/* llava.c: pool n frames from st->tokens to st->pooled. */
+/* llava.c: pool n frames from st->tokens to st->pooled, or with newlines to st->lined. */
 void llava_pool_tokens(const struct vision *v, struct vision_state *st, int n);
+/* The same from rows of x, projector included. A device with gelu_blend pools between the
+ * projector's matrices, which gives other last bits. */
+void llava_project_pooled(struct tower_pass *p, const float *x);
 
 /* places.c. Compute the bounds of slices and windows, and the order of rows if there are
  * windows. */

@@ -220,17 +220,19 @@ static size_t lined_rows(const struct vision *v, int max_patches)
     return max_size((size_t)max_patches / frame, 1) * (size_t)llava_frame_tokens(c);
 }
 
-/* Bytes of the frames of a call: of pictures of one size some pixels are in no patch. */
+/* Bytes of the frames of a call: of pictures of one size some pixels are in no patch. Rounded up
+ * such that a second buffer of this size begins at an address as good as the first. */
 static size_t pixel_bytes(const struct vision *v, int max_patches)
 {
     const struct vision_config *c = &v->c;
     size_t side = (size_t)vision_side(c), image = (size_t)c->image;
+    size_t size = (size_t)max_patches * (size_t)tower_patch_size(c);
     if (!v->dev->ops->patches)
         return 0;
-    if (!c->family->tower->fixed)
-        return (size_t)max_patches * (size_t)tower_patch_size(c);
-    return max_size((size_t)max_patches / (side * side), 1) * (size_t)c->temporal * image * image *
-           3;
+    if (c->family->tower->fixed)
+        size = max_size((size_t)max_patches / (side * side), 1) * (size_t)c->temporal * image *
+               image * 3;
+    return (size + 255) / 256 * 256;
 }
 
 static size_t carve_device(struct vision_state *st, struct arena *a, const struct vision *v,
@@ -251,8 +253,9 @@ static size_t carve_device(struct vision_state *st, struct arena *a, const struc
     size_t frames = t->tiles ? max_size((size_t)max_patches / frame, 1) : 0;
     size_t pooled = (size_t)vision_pooled_side(c) * (size_t)vision_pooled_side(c);
     size_t kept = t->tiles ? frames * frame : (size_t)max_patches / (size_t)unit, total = 0;
-    size_t lined = lined_rows(v, max_patches);
-    st->pixels = tower_reserve(a, &total, pixel_bytes(v, max_patches));
+    size_t lined = lined_rows(v, max_patches), pixels = pixel_bytes(v, max_patches);
+    st->pixels = tower_reserve(a, &total, pixels);
+    st->next_pixels = tower_reserve(a, &total, v->dev->ops->put_ahead ? pixels : 0);
     st->table = tower_reserve(a, &total, v->dev->ops->patches ? 3 * 256 * f : 0);
     st->x = tower_reserve(a, &total, rows * hidden);
     st->q = tower_reserve(a, &total, attended * hidden);
@@ -406,7 +409,10 @@ static void run_tower(struct tower_pass *p)
         return;
     if (ordered)
         places_restore(p, came, st->x);
-    tower_project(p, &p->v->merger, came, 0);
+    if (p->out || !p->v->c.family->tower->tiles)
+        tower_project(p, &p->v->merger, came, 0);
+    else
+        llava_project_pooled(p, came);
 }
 
 static enum pv_status encode(const struct vision *v, struct vision_state *st, const float *patches,
@@ -458,9 +464,7 @@ static enum pv_status encode_to(const struct vision *v, struct vision_state *st,
     enum pv_status s;
     mem_guard_begin();
     s = encode(v, st, patches, frames, n_slices, h, w, out, err);
-    if (!s && pooled)
-        llava_pool_tokens(v, st, n_slices);
-    if (!s)
+    if (!s && out)
         s = v->dev->ops->wait(st->work, err);
     mem_guard_end();
     if (!s && !out)
@@ -525,6 +529,8 @@ enum pv_status vision_rehearse(const struct vision *v, int patches, struct pv_er
     s = rgb ? vision_state_open(&st, v, n * area, err) : fail_nomem(err, size);
     if (!s)
         s = vision_encode_frames(v, st, &frames, n, NULL, &tokens, err);
+    if (!s)
+        s = v->dev->ops->wait(st->work, err);
     vision_state_close(&st);
     mem_free(rgb);
     return s;

@@ -57,7 +57,8 @@ enum pv_status vision_encode_frames(const struct vision *v, struct vision_state 
                                     const float **tokens, struct pv_error *err);
 
 /* The same for the frames of a video, if vision_keeps_tokens: the tokens stay on the device and are
- * valid until the next call. If the tower has tiles, they are pooled (llava.h). */
+ * valid until the next call. If the tower has tiles, they are pooled (llava.h). Does not wait:
+ * operations of vision_state_work find the tokens, and its wait reports errors. */
 bool vision_keeps_tokens(const struct vision *v);
 enum pv_status vision_encode_video(const struct vision *v, struct vision_state *st,
                                    const float *patches, int n_slices, int h, int w,

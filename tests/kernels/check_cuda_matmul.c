@@ -316,7 +316,7 @@ static void check_row_counts(struct cuda_check *t, enum dtype dtype)
 {
     struct device_work *outer = t->w;
     int most = t->full ? 8192 + 96 : 200;
-    int in = t->full ? 1536 : 256, out = t->full ? 896 : 24;
+    int in = t->full ? 1536 : 256, out = t->full ? 768 : 24;
     struct product p;
     t->w = open_work(t, most, in, out);
     if (product_open(&p, t, dtype, true, false, most, in, out)) {

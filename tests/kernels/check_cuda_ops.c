@@ -423,6 +423,95 @@ static void check_blend(struct cuda_check *t)
     }
 }
 
+/* Frames that are blended alike, as gelu and blend of each do it. */
+static void check_gelu_blend(struct cuda_check *t)
+{
+    enum { N = 3, FROM = 4, FRAMES = 3 };
+    static const int rows[N][4] = { { 0, 1, 2, 3 }, { 3, 3, 3, 3 }, { 2, 0, 1, 1 } };
+    for (int l = 0; l < N_DIMS; l++) {
+        int dim = tiny_dims[l];
+        size_t from = (size_t)(FROM * dim), to = (size_t)(N * dim);
+        struct gbuf gx, gy, gz, gr, gw;
+        float *x = normal_both(t, &gx, FRAMES * from, 2), *w = normal_both(t, &gw, N * 4, 1);
+        float *y = malloc(sizeof *y * FRAMES * to), *z = malloc(sizeof *z * FRAMES * to);
+        gbuf_open(t, &gy, sizeof *y * FRAMES * to);
+        gbuf_open(t, &gz, sizeof *z * FRAMES * to);
+        gbuf_open(t, &gr, sizeof rows);
+        gbuf_put(&gr, rows, sizeof rows);
+        struct gelu_blend_job job = { .y = gy.p,
+                                      .x = gx.p,
+                                      .rows = gr.p,
+                                      .weights = gw.p,
+                                      .frames = FRAMES,
+                                      .n = N,
+                                      .from = FROM,
+                                      .dim = dim };
+        t->ops->gelu_blend(t->w, &job);
+        t->ops->gelu(t->w, gx.p, FRAMES * FROM, dim, GELU_ERF);
+        for (size_t f = 0; f < FRAMES; f++)
+            t->ops->blend(t->w, (float *)gz.p + f * to, (float *)gx.p + f * from, gr.p, gw.p, N,
+                          dim);
+        check_wait(t, t->w);
+        gbuf_get(&gy, y, gy.size);
+        gbuf_get(&gz, z, gz.size);
+        if (memcmp(y, z, gy.size))
+            check_fail(&t->c, "dim %d: gelu and blend one after the other give other bits", dim);
+        gbuf_close(&gx);
+        gbuf_close(&gy);
+        gbuf_close(&gz);
+        gbuf_close(&gr);
+        gbuf_close(&gw);
+        free(x);
+        free(w);
+        free(y);
+        free(z);
+    }
+}
+
+/* Copies ahead into two buffers in turn, each read by an operation after it, and nobody waits. */
+static void check_ahead(struct cuda_check *t)
+{
+    enum { ROUNDS = 7 };
+    size_t size = ((size_t)5 << 20) + 123;
+    struct work_shape shape = { .rows = 8,
+                                .in = 64,
+                                .n_heads = 1,
+                                .n_kv_heads = 1,
+                                .head_dim = 64,
+                                .hidden = 64,
+                                .ffn = 64,
+                                .segment = 8 };
+    struct pv_error err = { 0 };
+    struct device_work *w = NULL;
+    struct gbuf g[2], kept;
+    uint8_t *a = malloc(size), *b = malloc(ROUNDS * size);
+    check_must(t->ops->work_open(t->dev, &w, &shape, &err), &err);
+    gbuf_open(t, &g[0], size);
+    gbuf_open(t, &g[1], size);
+    gbuf_open(t, &kept, ROUNDS * size);
+    for (int r = 0; r < ROUNDS; r++) {
+        for (size_t i = 0; i < size; i++)
+            a[i] = (uint8_t)(i * 31 + i / 4096 + (size_t)r * 57);
+        t->ops->put_ahead(w, g[r % 2].p, a, size);
+        t->ops->copy(w, (uint8_t *)kept.p + (size_t)r * size, g[r % 2].p, size);
+    }
+    memset(a, 0, size);
+    t->ops->get(w, b, kept.p, ROUNDS * size);
+    check_wait(t, w);
+    for (int r = 0; r < ROUNDS; r++)
+        for (size_t i = 0; i < size; i++)
+            if (b[(size_t)r * size + i] != (uint8_t)(i * 31 + i / 4096 + (size_t)r * 57)) {
+                check_fail(&t->c, "copy %d ahead: byte %zu is wrong", r, i);
+                break;
+            }
+    t->ops->work_close(t->dev, &w);
+    gbuf_close(&g[0]);
+    gbuf_close(&g[1]);
+    gbuf_close(&kept);
+    free(a);
+    free(b);
+}
+
 /* Copies larger than any buffer on their way, and room that shrinks. */
 static void check_copies(struct cuda_check *t)
 {
@@ -519,6 +608,8 @@ void check_cuda_ops(struct cuda_check *t)
                   { "rope", check_rope },
                   { "gather", check_gather },
                   { "blend", check_blend },
+                  { "gelu_blend", check_gelu_blend },
+                  { "copies ahead", check_ahead },
                   { "windows", check_windows },
                   { "keys", check_keys } };
     for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {

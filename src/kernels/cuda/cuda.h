@@ -328,6 +328,7 @@ void gather_rows(struct device_work *w, float *y, const float *x, const int32_t 
 void attention_windows(struct device_work *w, const struct window_attn_job *job);
 void blend_rows(struct device_work *w, float *y, const float *x, const int (*rows)[4],
                 const float (*weights)[4], int n, int dim);
+void gelu_blend(struct device_work *w, const struct gelu_blend_job *job);
 void argmax_rows(struct device_work *w, int32_t *ids, const float *x, int n, int dim);
 
 /* top.cu */

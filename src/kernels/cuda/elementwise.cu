@@ -335,6 +335,38 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
+/* One float4 of a row per thread; the y dimension of the grid is the frames. */
+__global__ void __launch_bounds__(THREADS) gelu_blend_kernel(struct gelu_blend_job job, bool vec)
+{
+    const int pieces = vec ? job.dim / 4 : job.dim;
+    const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x;
+    const int row = (int)(i / pieces), j = (int)(i - (size_t)row * pieces);
+    const float *x = job.x + (size_t)blockIdx.y * job.from * job.dim;
+    float *y = job.y + ((size_t)blockIdx.y * job.n + row) * job.dim;
+    float sum[4] = { 0, 0, 0, 0 };
+
+    dep_launch();
+    dep_wait();
+    if (row >= job.n)
+        return;
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        const float *from = x + (size_t)job.rows[row][k] * job.dim;
+        float a[4] = { 0, 0, 0, 0 }, weight = job.weights[row][k];
+        if (vec)
+            load_vec<4>(a, from + 4 * j);
+        else
+            a[0] = from[j];
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            sum[e] += weight * gelu<float, GELU_ERF>(a[e]);
+    }
+    if (vec)
+        store_vec<4>(y + 4 * j, sum);
+    else
+        y[j] = sum[0];
+}
+
 } // namespace
 void gated_silu(struct device_work *w, void *g, const void *u, enum dtype dtype, size_t n)
 {
@@ -449,4 +481,22 @@ void blend_rows(struct device_work *w, float *y, const float *x, const int (*row
                launch(blend_kernel, grid_for(w, (size_t)n * (vec ? dim / 4 : dim)), dim3(THREADS),
                       0, w->stream, y, x, rows, weights, n, dim, vec),
                "blend");
+}
+
+void gelu_blend(struct device_work *w, const struct gelu_blend_job *job)
+{
+    const int most = 65535; /* frames of a launch */
+    struct gelu_blend_job some = *job;
+    bool vec = aligned(job->y) && aligned(job->x) && job->dim % 4 == 0;
+    size_t pieces = (size_t)job->n * (size_t)(vec ? job->dim / 4 : job->dim);
+    unsigned blocks = (unsigned)((pieces + THREADS - 1) / THREADS);
+    for (int f = 0; f < job->frames && pieces > 0; f += most) {
+        some.frames = job->frames - f < most ? job->frames - f : most;
+        some.x = job->x + (size_t)f * (size_t)job->from * (size_t)job->dim;
+        some.y = job->y + (size_t)f * (size_t)job->n * (size_t)job->dim;
+        work_check(w,
+                   launch(gelu_blend_kernel, dim3(blocks, (unsigned)some.frames), dim3(THREADS), 0,
+                          w->stream, some, vec),
+                   "blend");
+    }
 }

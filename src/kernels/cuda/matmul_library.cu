@@ -4,9 +4,9 @@
  * algorithms that sum a row in one piece are considered (no split of the sum, no workspace for
  * partial sums). The first of them defines the right bits.
  *
- * That algorithm needs many rows to be fast, and fills the GPU. For fewer rows, and for work that
- * leaves a part of the GPU free, another algorithm is used if it gives the same bits: this is
- * tested with random numbers before it is first used. On Hopper, all algorithms that sum in one
+ * That algorithm needs many rows to be fast, and fills the GPU. For other numbers of rows, and for
+ * work that leaves a part of the GPU free, another algorithm is used if it gives the same bits: this
+ * is tested with random numbers before it is first used. On Hopper, all algorithms that sum in one
  * piece agree; if none does, the first one is used for everything.
  *
  * F16 times F32 is computed as TF32, which holds all bits of F16; F32 stays F32. */
@@ -59,8 +59,9 @@ namespace {
 enum {
     CHOSEN_ROWS = 8192,
     MAX_PRODUCTS = 256, /* most remembered; others are looked up each time */
-    CLASSES = 8,        /* of row counts: up to FEWEST, twice that, ..., and all above */
+    CLASSES = 8,        /* of row counts: up to FEWEST, twice that, ..., and all above LARGEST */
     FEWEST = 64,
+    LARGEST = FEWEST << (CLASSES - 2),
     CANDIDATES = 16,
     TRIAL_ROWS = 256, /* most rows and outputs of a trial */
     TRIAL_OUT = 512,
@@ -345,6 +346,52 @@ bool trial_open(struct trial *t, struct device_work *w, const struct product *p,
     return true;
 }
 
+/* Tiles (outputs by rows) that were faster on an H200 than the library's first choice, for many rows
+ * (doc/notes/cuda.md). An F32 result that is added to makes large tiles slow. */
+struct liking {
+    bool f32, gelu;
+    int divides, most_in; /* of the outputs; of the inputs */
+    cublasLtMatmulTile_t tile;
+    cublasLtClusterShape_t cluster;
+};
+
+const struct liking likings[] = {
+    { true, false, 256, 1 << 30, CUBLASLT_MATMUL_TILE_128x128, CUBLASLT_CLUSTER_SHAPE_2x1x1 },
+    { true, false, 96, 2048, CUBLASLT_MATMUL_TILE_96x128, CUBLASLT_CLUSTER_SHAPE_2x1x1 },
+    { false, true, 8, 2048, CUBLASLT_MATMUL_TILE_256x136, CUBLASLT_CLUSTER_SHAPE_1x2x1 },
+};
+
+bool is_liked(const cublasLtMatmulAlgo_t *a, const struct liking *l)
+{
+    uint32_t tile = 0;
+    uint16_t cluster = 0;
+    size_t size;
+    return !cublasLtMatmulAlgoConfigGetAttribute(a, CUBLASLT_ALGO_CONFIG_TILE_ID, &tile,
+                                                 sizeof tile, &size) &&
+           !cublasLtMatmulAlgoConfigGetAttribute(a, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &cluster,
+                                                 sizeof cluster, &size) &&
+           tile == (uint32_t)l->tile && cluster == (uint16_t)l->cluster;
+}
+
+/* Move an algorithm that is known to be fast to the front. */
+void sort_algorithms(const struct product *p, cublasLtMatmulHeuristicResult_t *found, int n)
+{
+    for (const struct liking &l : likings) {
+        if ((p->y_dtype == DTYPE_F32) != l.f32 || p->gelu != l.gelu || p->in > l.most_in ||
+            (p->out + p->pad) % l.divides)
+            continue;
+        for (int i = 1; i < n; i++)
+            if (is_liked(&found[i].algo, &l)) {
+                cublasLtMatmulHeuristicResult_t first = found[0];
+                found[0] = found[i];
+                found[i] = first;
+                return;
+            }
+        if (n > 0 && is_liked(&found[0].algo, &l))
+            return;
+    }
+}
+
 bool same_bits(struct trial *t, struct device_work *w, bool tf32, const void *bias,
                const struct algorithm *right, const struct algorithm *other)
 {
@@ -384,7 +431,10 @@ void try_class(struct device_work *w, struct choice *c, const struct product *p,
     int n = find_algorithms(w->gpu->many, &c->key, p, &terms, rows, found);
 
     *fit = c->right;
-    if (n == 0 || !trial_open(&t, w, p, rows))
+    if (rows > LARGEST && c->key.n_sm == 0 && p->w_dtype == DTYPE_BF16 && w->gpu->major == 9)
+        sort_algorithms(p, found, n);
+    if (n == 0 || (c->key.n_sm == 0 && !memcmp(&found[0].algo, &c->right.algo, sizeof fit->algo)) ||
+        !trial_open(&t, w, p, rows))
         return;
     for (int i = 0; i < n && !same; i++) {
         fit->algo = found[i].algo;
@@ -433,12 +483,11 @@ struct choice choice_of(struct device_work *w, const struct product *p, const vo
         c.found = c.bias_inside = choose_algorithm(m, &c, p, bias);
         if (!c.found && bias && !p->gelu)
             c.found = choose_algorithm(m, &c, p, NULL);
-        c.fit[CLASSES - 1] = c.right;
-        c.tried[CLASSES - 1] = c.key.n_sm == 0;
         m->n += m->n < MAX_PRODUCTS;
     }
     if (c.found && !c.tried[class_] && i < MAX_PRODUCTS && !captured(w)) {
-        try_class(w, &c, p, c.bias_inside ? bias : NULL, FEWEST << class_, &c.fit[class_]);
+        try_class(w, &c, p, c.bias_inside ? bias : NULL,
+                  class_ < CLASSES - 1 ? FEWEST << class_ : p->n, &c.fit[class_]);
         c.tried[class_] = true;
     }
     *fit = c.tried[class_] ? c.fit[class_] : c.right;

@@ -8,6 +8,7 @@
 enum pv_status stager_open(struct device_work *w, struct pv_error *err);
 void stager_close(struct device_work *w);
 void stager_put(struct device_work *w, void *dst, const void *src, size_t size);
+void stager_put_ahead(struct device_work *w, void *dst, const void *src, size_t size);
 void stager_get(struct device_work *w, void *dst, const void *src, size_t size);
 
 /* recorder.cu: a step is recorded as a CUDA graph; steps with equal keys replay it. */
