@@ -361,8 +361,8 @@ struct grow_job {
 /* blend of gelu(x), GELU_ERF, for frames one after another that are blended alike: for frame f, row
  * i, y[f * n + i] = sum over j of weights[i][j] * gelu(x[f * from + rows[i][j]]), in that order. */
 struct gelu_blend_job {
-    float *y;            /* [frames * n, dim] */
-    const float *x;      /* [frames * from, dim] */
+    float *y;       /* [frames * n, dim] */
+    const float *x; /* [frames * from, dim] */
     const int (*rows)[4];
     const float (*weights)[4]; /* [n], device */
     int frames, n, from, dim;

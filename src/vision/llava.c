@@ -199,8 +199,9 @@ void llava_pool_tokens(const struct vision *v, struct vision_state *st, int n)
         add_newlines(v, st, n);
 }
 
-/* Pool between the projector's matrices, W_2 (pool gelu(W_1 x)) + b_2: the weights of a pooled token
- * add up to one, so this is the pooled result, and the second matrix has a quarter of the rows. */
+/* Pool between the projector's matrices, W_2 (pool gelu(W_1 x)) + b_2: the weights of a pooled
+ * token add up to one, so this is the pooled result, and the second matrix has a quarter of the
+ * rows. */
 static void pool_inside(struct tower_pass *p, const float *x)
 {
     const struct vision *v = p->v;

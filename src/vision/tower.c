@@ -38,8 +38,7 @@ static void put_frames(struct tower_pass *p)
     }
     p->ops->put(st->work, st->table, table, sizeof table);
     (p->ops->put_ahead ? p->ops->put_ahead : p->ops->put)(
-        st->work, st->pixels, p->frames->rgb,
-        (size_t)p->n_slices * (size_t)c->temporal * frame);
+        st->work, st->pixels, p->frames->rgb, (size_t)p->n_slices * (size_t)c->temporal * frame);
 }
 
 /* Patches [at, at + n) of the call, in st->up. */

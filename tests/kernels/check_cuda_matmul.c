@@ -337,9 +337,40 @@ static void check_row_counts(struct cuda_check *t, enum dtype dtype)
     t->w = outer;
 }
 
+/* A tower's F32 product outside its layers, such as the patch embedding: as exact as F32 sums are,
+ * whatever instructions compute it. */
+static void check_apart(struct cuda_check *t)
+{
+    struct device_work *outer = t->w;
+    int n = t->full ? 729 : 40, in = t->full ? 588 : 37, out = t->full ? 1152 : 24;
+    struct work_shape shape = { .rows = n,
+                                .in = in > out ? in : out,
+                                .n_heads = 1,
+                                .n_kv_heads = 1,
+                                .head_dim = 64,
+                                .hidden = out,
+                                .ffn = 2 * in,
+                                .segment = n,
+                                .out = out };
+    struct pv_error err = { 0 };
+    struct product p;
+    check_must(t->ops->work_open(t->dev, &t->w, &shape, &err), &err);
+    if (product_open(&p, t, DTYPE_F32, true, false, n, in, out)) {
+        check_error(&p);
+        check_invariance(&p);
+        product_close(&p);
+    }
+    t->ops->work_close(t->dev, &t->w);
+    t->w = outer;
+}
+
 void check_cuda_matmul(struct cuda_check *t)
 {
     struct device_work *outer = t->w;
+    if (check_begin(&t->c, "matmul_apart", "f32")) {
+        check_apart(t);
+        check_end(&t->c);
+    }
     t->w = open_widest(t);
     for (int d = 0; d < DTYPE_COUNT; d++) {
         const char *name = dtype_name((enum dtype)d);

@@ -50,8 +50,8 @@ struct flash_job {
     bool out_f32;
     const struct staged *staged; /* for prompts */
     int run, skip;               /* skip: the first rows of the run that are not needed */
-    const int *bounds; /* of segments; NULL: all have `each` rows */
-    int each, tiles;   /* tiles: of the longest segment */
+    const int *bounds;           /* of segments; NULL: all have `each` rows */
+    int each, tiles;             /* tiles: of the longest segment */
 };
 
 /* The work of a block. Row i of the tile sees keys below limit + i * grows, at most n_keys. */

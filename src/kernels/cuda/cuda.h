@@ -265,6 +265,9 @@ size_t many_version(void); /* version of the library that computes the products 
 void many_close(struct cuda_device *gpu);
 void matmul_many(struct device_work *w, const struct matrix *m, void *y, enum dtype y_dtype,
                  size_t y_stride, const void *x, size_t x_stride, int n, bool add);
+/* The same for y = x . w^T + bias as f32 outside blocks, whose memory it may use. */
+void matmul_many_apart(struct device_work *w, const struct matrix *m, float *y, size_t y_stride,
+                       const void *x, size_t x_stride, int n);
 /* The same with y as BF16 and GELU_TANH of the result in one kernel. False: not supported for this
  * matrix, whatever the number of rows, and nothing is done. */
 bool matmul_many_gelu(struct device_work *w, const struct matrix *m, void *y, size_t y_stride,

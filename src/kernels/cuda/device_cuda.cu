@@ -342,7 +342,7 @@ void gpu_matmul(struct device_work *w, const struct matmul_job *jobs, int n_jobs
         const void *in = as_input(w, m, x, n, &stride);
         int end = j + 1;
         if (m->many_rows) {
-            matmul_many(w, m, jobs[j].y, DTYPE_F32, jobs[j].y_stride, in, stride, n, false);
+            matmul_many_apart(w, m, jobs[j].y, jobs[j].y_stride, in, stride, n);
         } else {
             while (end < n_jobs && !jobs[end].w->many_rows &&
                    few_x_dtype(jobs[end].w) == few_x_dtype(m))

@@ -5,9 +5,9 @@
  * partial sums). The first of them defines the right bits.
  *
  * That algorithm needs many rows to be fast, and fills the GPU. For other numbers of rows, and for
- * work that leaves a part of the GPU free, another algorithm is used if it gives the same bits: this
- * is tested with random numbers before it is first used. On Hopper, all algorithms that sum in one
- * piece agree; if none does, the first one is used for everything.
+ * work that leaves a part of the GPU free, another algorithm is used if it gives the same bits:
+ * this is tested with random numbers before it is first used. On Hopper, all algorithms that sum in
+ * one piece agree; if none does, the first one is used for everything.
  *
  * F16 times F32 is computed as TF32, which holds all bits of F16; F32 stays F32. */
 #include "kernels/cuda/element.h"
@@ -346,8 +346,8 @@ bool trial_open(struct trial *t, struct device_work *w, const struct product *p,
     return true;
 }
 
-/* Tiles (outputs by rows) that were faster on an H200 than the library's first choice, for many rows
- * (doc/notes/cuda.md). An F32 result that is added to makes large tiles slow. */
+/* Tiles (outputs by rows) that were faster on an H200 than the library's first choice, for many
+ * rows (doc/notes/cuda.md). An F32 result that is added to makes large tiles slow. */
 struct liking {
     bool f32, gelu;
     int divides, most_in; /* of the outputs; of the inputs */

@@ -1,5 +1,10 @@
 /* Products with many rows, y = x . w^T + bias: by cuBLASLt (matmul_library.cu), or by our own plain
- * kernel if the library does not support them. Quantised weights are converted to BF16 first. */
+ * kernel if the library does not support them. Quantised weights are converted to BF16 first.
+ *
+ * Hopper's tensor cores do not multiply F32. In a tower's products outside its layers (the patch
+ * embedding of most models) F32 numbers are therefore written as sums of three BF16 numbers, a + b
+ * + c, and all products of two parts that matter are summed as one BF16 product of six times the
+ * length, the small ones first: ca, ac, bb, ba, ab, aa. What is missing is below 2^-24. */
 #include "kernels/cuda/element.h"
 #include "kernels/cuda/matmul_library.h"
 
@@ -92,6 +97,76 @@ void plain_product(struct device_work *w, const struct product *p)
         plain_launch<float, float>(w, p);
 }
 
+/* ---- F32 as sums of BF16 ---- */
+
+enum { SPLIT = 6, SPLIT_BYTES = 2 * SPLIT };
+
+/* Rows of `in` numbers, x_stride apart, to rows of SPLIT times `part` numbers: their parts, in the
+ * order of x or of the weights. `part` is a multiple of 4. */
+template <bool WEIGHTS>
+__global__ void __launch_bounds__(THREADS)
+    split_kernel(uint16_t *y, const float *x, size_t x_stride, int n, int in, int part)
+{
+    const int quads = part / 4;
+    const size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x, row = i / quads;
+    const int k = (int)(i - row * quads) * 4;
+    float p[3][4];
+
+    dep_launch();
+    dep_wait();
+    if (row >= (size_t)n)
+        return;
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        float left = k + e < in ? x[row * x_stride + k + e] : 0.0f;
+#pragma unroll
+        for (int j = 0; j < 3; j++) {
+            p[j][e] = bf16_float((uint16_t)bf16_bits(left));
+            left -= p[j][e];
+        }
+    }
+    y += row * SPLIT * part + k;
+#pragma unroll
+    for (int j = 0; j < SPLIT; j++) {
+        constexpr int of_x[SPLIT] = { 2, 0, 1, 1, 0, 0 }, of_w[SPLIT] = { 0, 2, 1, 0, 1, 0 };
+        store_vec<4>((bf16 *)y + j * part, p[WEIGHTS ? of_w[j] : of_x[j]]);
+    }
+}
+
+template <bool WEIGHTS>
+void split_rows(struct device_work *w, void *y, const void *x, size_t x_stride, int n, int in,
+                int part)
+{
+    size_t blocks = ((size_t)n * (size_t)(part / 4) + THREADS - 1) / THREADS;
+    work_check(w,
+               launch(split_kernel<WEIGHTS>, dim3((unsigned)blocks), dim3(THREADS), 0, w->stream,
+                      (uint16_t *)y, (const float *)x, x_stride, n, in, part),
+               "parts of a product");
+}
+
+/* Whether the parts of x and w have room; never depends on the number of rows. */
+bool can_split(const struct device_work *w, const struct product *p)
+{
+    size_t row = (size_t)SPLIT_BYTES * (size_t)((p->in + 7) / 8 * 8);
+    return w->gpu->major == 9 && w->shape.context == 0 && w->shape.ffn > 0 &&
+           p->w_dtype == DTYPE_F32 && p->y_dtype == DTYPE_F32 &&
+           row <= 2 * sizeof(float) * (size_t)w->shape.ffn &&
+           row * (size_t)p->out <= w->weights16_size;
+}
+
+/* x goes to w->mid and w->mid2, which is next to it, the weights to w->weights16. */
+void split_product(struct device_work *w, struct product *p)
+{
+    int part = (p->in + 7) / 8 * 8;
+    split_rows<false>(w, w->mid, p->x, p->x_stride, p->n, p->in, part);
+    split_rows<true>(w, w->weights16, p->w, (size_t)p->stride, p->out, p->in, part);
+    p->x = w->mid;
+    p->w = w->weights16;
+    p->x_dtype = p->w_dtype = DTYPE_BF16;
+    p->in = p->stride = SPLIT * part;
+    p->x_stride = (size_t)p->in;
+}
+
 } // namespace
 
 bool weights_fit(struct device_work *w, int out, int stride, size_t element)
@@ -146,6 +221,18 @@ void matmul_many(struct device_work *w, const struct matrix *m, void *y, enum dt
     if (n <= 0 || !take_product(w, &p, m, y, y_dtype, y_stride, x, x_stride, n))
         return;
     p.add = add;
+    if (!library_product(w, &p))
+        plain_product(w, &p);
+}
+
+void matmul_many_apart(struct device_work *w, const struct matrix *m, float *y, size_t y_stride,
+                       const void *x, size_t x_stride, int n)
+{
+    struct product p;
+    if (n <= 0 || !take_product(w, &p, m, y, DTYPE_F32, y_stride, x, x_stride, n))
+        return;
+    if (can_split(w, &p))
+        split_product(w, &p);
     if (!library_product(w, &p))
         plain_product(w, &p);
 }
