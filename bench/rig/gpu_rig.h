@@ -84,7 +84,7 @@ struct lane {
     uint64_t turn;         /* counter for the ids, which differ from step to step */
     int32_t *ids;          /* [max_rows] */
     int32_t *best;         /* [max_rows] */
-    int32_t (*pos)[3];     /* [max_rows] */
+    int32_t (*pos)[3];     /* [2 max_rows]: of this step, and of the next */
     int *rows;             /* [max_rows]: 0, 1, 2, ... */
     struct top_entry *top; /* [max_rows, LANE_TOP] */
     float *mass;           /* [max_rows] */
@@ -100,6 +100,7 @@ struct lane_rows {
     const float *embeds;  /* [n, hidden], NULL: tokens */
     bool embeds_there;    /* on the device */
     bool bulk;            /* rows of a prompt */
+    int next;             /* rows that the next step will have; 0: unknown */
     int top;              /* most likely tokens of each of these rows; 0: only the argmax */
     const int32_t *first; /* the id of the first row; NULL: random */
     int chain; /* number of rows after the last, each with the token that the row before chose

@@ -54,7 +54,7 @@ enum pv_status lane_open(struct lane *l, const struct rig_model *m, int context,
     *l = (struct lane){ .m = m, .max_rows = max_rows };
     l->ids = mem_zalloc(sizeof *l->ids * n);
     l->best = mem_zalloc(sizeof *l->best * n);
-    l->pos = mem_zalloc(sizeof *l->pos * n);
+    l->pos = mem_zalloc(sizeof *l->pos * 2 * n);
     l->rows = mem_zalloc(sizeof *l->rows * n);
     l->top = mem_zalloc(sizeof *l->top * LANE_TOP * n);
     l->mass = mem_zalloc(sizeof *l->mass * n);
@@ -112,7 +112,9 @@ enum pv_status lane_step(struct lane *l, const struct lane_rows *rows, struct pv
                          .logit_rows = l->rows + (rows->n - rows->wanted),
                          .argmax = rows->wanted ? l->best : NULL,
                          .chain = rows->chain,
-                         .bulk = rows->bulk };
+                         .bulk = rows->bulk,
+                         .n_next = rows->next,
+                         .next_pos = (const int32_t(*)[3])(l->pos + rows->n) };
     struct step_tree tree;
     for (int i = 0; i < rows->n + rows->chain; i++) {
         int at = rows->parent ? rows->depth[rows->pending + i] : i;
@@ -120,6 +122,9 @@ enum pv_status lane_step(struct lane *l, const struct lane_rows *rows, struct pv
         for (int k = 0; k < 3; k++)
             l->pos[i][k] = l->kv.len + at;
     }
+    for (int i = rows->n; i < rows->n + rows->next; i++)
+        for (int k = 0; k < 3; k++)
+            l->pos[i][k] = l->kv.len + i;
     if (rows->top && l->m->dev->ops->top) {
         step.argmax = NULL;
         step.choice = &choice;

@@ -128,7 +128,8 @@ static enum pv_status prefill_once(struct lane *l, int n, int chunk, struct pv_e
     lane_at(l, 0);
     for (int at = 0; at < n && !s;) {
         int some = n - at < chunk ? n - at : chunk;
-        struct lane_rows rows = { .n = some, .wanted = at + some == n, .bulk = true };
+        int next = n - at - some < chunk ? n - at - some : chunk;
+        struct lane_rows rows = { .n = some, .wanted = at + some == n, .next = next, .bulk = true };
         s = lane_step(l, &rows, err);
         if (!s)
             kvcache_advance(&l->kv, some);

@@ -197,9 +197,12 @@ static enum pv_status first_once(struct first_token *f, struct pv_error *err)
     lane_at(f->l, 0);
     for (int at = 0; at < f->n && !s;) {
         int some = f->n - at < f->chunk ? f->n - at : f->chunk;
-        struct lane_rows rows = {
-            .n = some, .embeds = f->embeds + (size_t)at * hidden, .embeds_there = true, .bulk = true
-        };
+        int left = f->n + QUESTION - at - some, next = left < f->chunk ? left : f->chunk;
+        struct lane_rows rows = { .n = some,
+                                  .next = next,
+                                  .embeds = f->embeds + (size_t)at * hidden,
+                                  .embeds_there = true,
+                                  .bulk = true };
         s = lane_step(f->l, &rows, err);
         if (!s)
             kvcache_advance(&f->l->kv, some);

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/minmax.h"
 #include "engine/disk_pages.h"
 #include "engine/media_rows.h"
 #include "spec/view_alignment.h"
@@ -111,7 +112,7 @@ static enum pv_status run_rows(struct pv_session *s, int from, int n, enum want 
     struct step_seq seq = { .kv = &s->seq.kv, .n = n };
     struct hidden_tap taps[ALIGNMENT_SNAPSHOTS + STATES_MAX_TAPS];
     struct answer_ask ask;
-    int n_taps = list_taps(s, from, n, x, taps);
+    int n_taps = list_taps(s, from, n, x, taps), chunk = s->engine->chunk;
     struct step step = { .n = n,
                          .ids = s->seq.line.ids + from,
                          .embeds = x->embeds,
@@ -127,7 +128,9 @@ static enum pv_status run_rows(struct pv_session *s, int from, int n, enum want 
                          .layer1 = x->layer1,
                          .residual = x->residual,
                          .residual_there = true,
-                         .bulk = !x->decodes };
+                         .bulk = !x->decodes,
+                         .n_next = x->decodes ? 0 : min_int(s->seq.line.n - from - n, chunk),
+                         .next_pos = (const int32_t(*)[3])(s->seq.line.pos + from + n) };
     enum pv_status st = PV_OK;
     answer_asks(&s->answer, &step, &ask, want, x->p, s->seq.line.n);
     if (x->token)

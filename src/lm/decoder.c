@@ -351,6 +351,17 @@ static size_t host_tree_size(const struct decoder *dec)
     return decoder_grows(dec) ? tree_rows_size(DEVICE_MAX_LEVEL, STEP_MAX_TREE) : 0;
 }
 
+/* Whether rope tables are made ahead, by several threads, see step.next_pos. */
+static bool makes_tables(const struct decoder *dec, int max_rows)
+{
+    return dec->dev->ops->attn && max_rows >= TABLE_ROWS;
+}
+
+static size_t tables_size(int max_rows, int half)
+{
+    return (size_t)max_rows * (2 * sizeof(float) * (size_t)half + sizeof(int32_t[3]));
+}
+
 size_t decoder_state_size(const struct decoder *dec, int max_rows, int max_logits, int context,
                           enum dtype kv_dtype)
 {
@@ -361,6 +372,8 @@ size_t decoder_state_size(const struct decoder *dec, int max_rows, int max_logit
     size_t host = step_inputs_at(base, half, max_rows, max_logits).size +
                   chain_inputs_size(half, max_logits) +
                   CHAIN_RUNS * (sizeof *none.host_chosen + sizeof *none.runs) + host_tree_size(dec);
+    if (makes_tables(dec, max_rows))
+        host += tables_size(max_rows, half);
     return carve(&none, NULL, dec, max_rows, max_logits) +
            dec->dev->ops->work_size(dec->dev, &shape) + host;
 }
@@ -379,6 +392,18 @@ static enum pv_status put_transposed(struct decoder_state *st, int32_t *to, int 
     st->dev->ops->upload(st->dev, to, order, size);
     mem_free(order);
     return PV_OK;
+}
+
+/* False: out of memory. */
+static bool open_tables(struct decoder_state *st, int half)
+{
+    size_t rows = (size_t)st->max_rows, table = sizeof(float) * rows * (size_t)half;
+    if (cpu_count() > 1)
+        pool_open(&st->tables, min_int(cpu_count(), TABLE_THREADS), NULL); /* optional: may fail */
+    st->next_cos = mem_alloc(table);
+    st->next_sin = mem_alloc(table);
+    st->next_pos = mem_alloc(sizeof *st->next_pos * rows);
+    return st->next_cos && st->next_sin && st->next_pos;
 }
 
 static enum pv_status state_fill(struct decoder_state *st, const struct decoder *dec,
@@ -405,8 +430,8 @@ static enum pv_status state_fill(struct decoder_state *st, const struct decoder 
         return fail_nomem(err, chain + inputs + host_tree_size(dec) +
                                    CHAIN_RUNS * (sizeof *st->host_chosen + sizeof *st->runs));
     st->host_inputs = st->host_block + chain;
-    if (dec->dev->ops->attn && st->max_rows >= TABLE_ROWS && cpu_count() > 1)
-        pool_open(&st->tables, min_int(cpu_count(), TABLE_THREADS), NULL); /* optional: may fail */
+    if (makes_tables(dec, st->max_rows) && !open_tables(st, half))
+        return fail_nomem(err, tables_size(st->max_rows, half));
     shape.priority = priority;
     s = dec->dev->ops->work_open(dec->dev, &st->work, &shape, err);
     if (!s &&
@@ -457,6 +482,9 @@ void decoder_state_close(struct decoder_state **st)
         (*st)->dev->ops->free((*st)->dev, (*st)->block);
     mem_free((*st)->host_block);
     pool_close(&(*st)->tables);
+    mem_free((*st)->next_cos);
+    mem_free((*st)->next_sin);
+    mem_free((*st)->next_pos);
     mem_free((*st)->host_chosen);
     mem_free((*st)->runs);
     mem_free((*st)->host_tree);

@@ -176,6 +176,10 @@ struct step {
      * rows; but a row that is computed again must be computed by the same one. Trees and pending
      * rows are never bulk. */
     bool bulk;
+    /* Positions of the rows that the caller runs next, if it knows them: a device's host prepares
+     * what it needs of them while the device computes this step. */
+    int n_next;
+    const int32_t (*next_pos)[3];
 };
 
 /* Run the rows. Their keys and values are stored after kv->len and the pending rows of their

@@ -70,6 +70,11 @@ struct decoder_state {
     int32_t *host_chosen;  /* the same on the host */
     struct attn_run *runs; /* on the host: the runs of all levels of a chain */
     struct pool *tables;   /* threads for the rope tables of prompts; NULL: none */
+    /* On the host: tables that were made ahead, for rows at these positions (step.next_pos); NULL
+     * if steps do not run beside the host. */
+    float *next_cos, *next_sin; /* [max_rows, head_dim / 2] */
+    int32_t (*next_pos)[3];     /* [max_rows] */
+    int n_next;
     uint8_t *tree;      /* rows of trees (decoder_tree.c); NULL if the device does not grow them */
     uint8_t *host_tree; /* the same on the host */
     float *tree_states; /* draft head: [STEP_MAX_TREE, hidden], states of these rows */

@@ -474,12 +474,38 @@ static void table_part(void *ctx, int thread, int n_threads)
 }
 
 /* A GPU would wait for one thread: 8192 rows take 5 to 8 ms. */
-static void make_tables(const struct pass *p, struct table_job job)
+static void make_tables(const struct decoder_state *st, struct table_job job)
 {
-    if (p->st->tables && job.n >= TABLE_ROWS)
-        pool_run(p->st->tables, table_part, &job);
+    if (st->tables && job.n >= TABLE_ROWS)
+        pool_run(st->tables, table_part, &job);
     else
         table_part(&job, 0, 1);
+}
+
+/* The same, unless they were made ahead. */
+static void take_tables(const struct decoder_state *st, const struct table_job *job)
+{
+    size_t size = sizeof(float) * (size_t)job->n * (size_t)job->plan->half;
+    if (job->n > st->n_next || memcmp(job->pos, st->next_pos, sizeof *job->pos * (size_t)job->n)) {
+        make_tables(st, *job);
+        return;
+    }
+    memcpy(job->cos, st->next_cos, size);
+    memcpy(job->sin, st->next_sin, size);
+}
+
+/* Make the tables of the rows that come next, while the device runs this step. */
+static void make_next_tables(const struct pass *p)
+{
+    const struct step *step = p->part[0].step;
+    struct decoder_state *st = p->st;
+    int n = step->n_next < st->max_rows ? step->n_next : st->max_rows;
+    if (!st->next_pos || n < TABLE_ROWS || p->n_parts > 1)
+        return;
+    memcpy(st->next_pos, step->next_pos, sizeof *st->next_pos * (size_t)n);
+    st->n_next = n;
+    make_tables(st, (struct table_job){ &p->dec->rope, st->next_cos, st->next_sin,
+                                        (const int32_t(*)[3])st->next_pos, n });
 }
 
 static void put_inputs(struct pass *p)
@@ -503,8 +529,8 @@ static void put_inputs(struct pass *p)
         if (step->choice && step->choice->drawn && step->n_logits > 0)
             memcpy(host.position + part->logit0, step->choice->position,
                    sizeof *host.position * (size_t)step->n_logits);
-        make_tables(p, (struct table_job){ &p->dec->rope, host.cos + table, host.sin + table,
-                                           step->pos, step->n });
+        take_tables(st, &(struct table_job){ &p->dec->rope, host.cos + table, host.sin + table,
+                                             step->pos, step->n });
     }
     p->ops->put(st->work, st->inputs - chain, st->host_inputs - chain, chain + host.size);
 }
@@ -722,6 +748,7 @@ enum pv_status decoder_steps(const struct decoder *dec, struct decoder_state *st
     put_inputs(&p);
     put_streams(&p);
     run_levels(&p);
+    make_next_tables(&p);
     if (steps[0]->tree)
         tree_get(&p);
     else if (p.n_levels > 1)

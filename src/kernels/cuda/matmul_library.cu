@@ -347,7 +347,7 @@ bool trial_open(struct trial *t, struct device_work *w, const struct product *p,
 }
 
 /* Tiles (outputs by rows) that were faster on an H200 than the library's first choice, for many
- * rows (doc/notes/cuda.md). An F32 result that is added to makes large tiles slow. */
+ * rows (doc/notes/cuda.md). Large tiles are slow to finish an F32 result if the sum is short. */
 struct liking {
     bool f32, gelu;
     int divides, most_in; /* of the outputs; of the inputs */
@@ -356,8 +356,8 @@ struct liking {
 };
 
 const struct liking likings[] = {
-    { true, false, 256, 1 << 30, CUBLASLT_MATMUL_TILE_128x128, CUBLASLT_CLUSTER_SHAPE_2x1x1 },
-    { true, false, 96, 2048, CUBLASLT_MATMUL_TILE_96x128, CUBLASLT_CLUSTER_SHAPE_2x1x1 },
+    { true, false, 256, 8192, CUBLASLT_MATMUL_TILE_128x128, CUBLASLT_CLUSTER_SHAPE_2x1x1 },
+    { true, false, 96, 4096, CUBLASLT_MATMUL_TILE_96x128, CUBLASLT_CLUSTER_SHAPE_2x1x1 },
     { false, true, 8, 2048, CUBLASLT_MATMUL_TILE_256x136, CUBLASLT_CLUSTER_SHAPE_1x2x1 },
 };
 
@@ -373,23 +373,36 @@ bool is_liked(const cublasLtMatmulAlgo_t *a, const struct liking *l)
            tile == (uint32_t)l->tile && cluster == (uint16_t)l->cluster;
 }
 
-/* Move an algorithm that is known to be fast to the front. */
-void sort_algorithms(const struct product *p, cublasLtMatmulHeuristicResult_t *found, int n)
+/* Find the first of the algorithms that is known to be fast for the product. */
+const cublasLtMatmulAlgo_t *find_liked(const struct product *p,
+                                       const cublasLtMatmulHeuristicResult_t *found, int n)
 {
-    for (const struct liking &l : likings) {
-        if ((p->y_dtype == DTYPE_F32) != l.f32 || p->gelu != l.gelu || p->in > l.most_in ||
-            (p->out + p->pad) % l.divides)
-            continue;
-        for (int i = 1; i < n; i++)
-            if (is_liked(&found[i].algo, &l)) {
-                cublasLtMatmulHeuristicResult_t first = found[0];
-                found[0] = found[i];
-                found[i] = first;
-                return;
-            }
-        if (n > 0 && is_liked(&found[0].algo, &l))
-            return;
-    }
+    for (const struct liking &l : likings)
+        for (int i = 0; i < n && (p->y_dtype == DTYPE_F32) == l.f32 && p->gelu == l.gelu &&
+                        p->in <= l.most_in && (p->out + p->pad) % l.divides == 0;
+             i++)
+            if (is_liked(&found[i].algo, &l))
+                return &found[i].algo;
+    return NULL;
+}
+
+/* An algorithm for so many rows that is known to be fast: one of those found for them, or one that
+ * the library proposes for CHOSEN_ROWS. */
+bool take_liked(struct device_work *w, const struct choice *c, const struct product *p,
+                const struct terms *terms, int rows, const cublasLtMatmulHeuristicResult_t *found,
+                int n, cublasLtMatmulAlgo_t *algo)
+{
+    cublasLtMatmulHeuristicResult_t usual[CANDIDATES];
+    const cublasLtMatmulAlgo_t *liked = NULL;
+    if (rows <= LARGEST || c->key.n_sm > 0 || p->w_dtype != DTYPE_BF16 || w->gpu->major != 9)
+        return false;
+    liked = find_liked(p, found, n);
+    if (!liked)
+        liked = find_liked(p, usual,
+                           find_algorithms(w->gpu->many, &c->key, p, terms, CHOSEN_ROWS, usual));
+    if (liked)
+        *algo = *liked;
+    return liked != NULL;
 }
 
 bool same_bits(struct trial *t, struct device_work *w, bool tf32, const void *bias,
@@ -429,15 +442,17 @@ void try_class(struct device_work *w, struct choice *c, const struct product *p,
     struct trial t;
     bool same = false;
     int n = find_algorithms(w->gpu->many, &c->key, p, &terms, rows, found);
+    cublasLtMatmulAlgo_t first;
+    bool liked = take_liked(w, c, p, &terms, rows, found, n, &first);
 
     *fit = c->right;
-    if (rows > LARGEST && c->key.n_sm == 0 && p->w_dtype == DTYPE_BF16 && w->gpu->major == 9)
-        sort_algorithms(p, found, n);
-    if (n == 0 || (c->key.n_sm == 0 && !memcmp(&found[0].algo, &c->right.algo, sizeof fit->algo)) ||
+    if (!liked && n > 0)
+        first = found[0].algo;
+    if (n == 0 || (c->key.n_sm == 0 && !memcmp(&first, &c->right.algo, sizeof first)) ||
         !trial_open(&t, w, p, rows))
         return;
-    for (int i = 0; i < n && !same; i++) {
-        fit->algo = found[i].algo;
+    for (int i = liked ? -1 : 0; i < n && !same; i++) {
+        fit->algo = i < 0 ? first : found[i].algo;
         fit->n_sm = c->key.n_sm;
         same = same_bits(&t, w, c->key.tf32, bias, &c->right, fit);
     }
