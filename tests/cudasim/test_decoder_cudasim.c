@@ -97,6 +97,75 @@ TEST(rows_begin_and_end_with_the_same_bits)
     cudasim_be(NULL);
 }
 
+/* Logits of the last of 1 + TABLED rows in two steps; before the first one the positions of the
+ * second are told as they are (0), one off (1), or not at all (2). */
+static bool run_tabled(struct rig *r, int told, float *logits)
+{
+    enum { TABLED = 600 };
+    static int32_t ids[1 + TABLED], pos[1 + TABLED][3], next[TABLED][3];
+    struct pv_error err = { 0 };
+    int last = TABLED - 1;
+    kvcache_truncate(&r->kv, 0);
+    for (int i = 0; i <= TABLED; i++) {
+        ids[i] = i * 7 % 96;
+        for (int k = 0; k < 3; k++)
+            pos[i][k] = i + 5 * (i > 300); /* positions may skip some */
+        if (i > 0)
+            memcpy(next[i - 1], pos[i], sizeof pos[i]);
+    }
+    next[last][0] += told == 1;
+    struct step_seq seq = { .kv = &r->kv, .n = 1 };
+    struct step step = { .n = 1,
+                         .ids = ids,
+                         .pos = (const int32_t(*)[3])pos,
+                         .n_seqs = 1,
+                         .seqs = &seq,
+                         .bulk = true,
+                         .n_next = told == 2 ? 0 : TABLED,
+                         .next_pos = (const int32_t(*)[3])next };
+    if (!CHECK_MSG(!decoder_step(r->dec, r->st, &step, &err), "%s", err.text))
+        return false;
+    kvcache_advance(&r->kv, 1);
+    seq.n = TABLED;
+    step = (struct step){ .n = TABLED,
+                          .ids = ids + 1,
+                          .pos = (const int32_t(*)[3])(pos + 1),
+                          .n_seqs = 1,
+                          .seqs = &seq,
+                          .n_logits = 1,
+                          .logit_rows = &last,
+                          .logits = logits,
+                          .bulk = true };
+    return CHECK_MSG(!decoder_step(r->dec, r->st, &step, &err), "%s", err.text);
+}
+
+TEST(positions_told_before_change_no_bit)
+{
+    enum { VOCAB = 96 };
+    struct tiny_model m = { .arch = "qwen2",
+                            .hidden = 32,
+                            .n_layers = 1,
+                            .n_heads = 1,
+                            .n_kv = 1,
+                            .head_dim = 32,
+                            .ffn = 32,
+                            .vocab = VOCAB,
+                            .type = DTYPE_BF16,
+                            .seed = 3 };
+    struct rig_shape shape = { .kv = DTYPE_BF16, .max_rows = 600, .context = 1024, .cuda = true };
+    float want[VOCAB], got[VOCAB];
+    char path[256];
+    struct rig r;
+    if (!rig_open(&r, tiny_model_write(&m, "tabled", path), shape))
+        return;
+    CHECK(run_tabled(&r, 2, want));
+    for (int told = 0; told < 2; told++) {
+        CHECK(run_tabled(&r, told, got));
+        CHECK_MSG(!memcmp(want, got, sizeof want), "other logits, positions told: %d", told);
+    }
+    rig_close(&r);
+}
+
 /* Two requests of one and of two rows, in either order: one kind of step for a device that records
  * them. */
 TEST(the_order_of_requests_makes_no_other_step)
