@@ -1,6 +1,6 @@
-/* The simulator's threads: fibres of one block at a time, their barriers, what the lanes of a warp
- * do together, and the instructions of launch.h. One launch runs at a time, whichever of the
- * host's threads it comes from, so that the state here is the launch's. */
+/* The simulator's threads: fibres of one block, or of a cluster of two, at a time, their barriers,
+ * what the lanes of a warp do together, and the instructions of launch.h. One launch runs at a
+ * time, whichever of the host's threads it comes from, so that the state here is the launch's. */
 #include "cudasim/cudasim.h"
 #include "cudasim/inside.h"
 #include <memory>
@@ -48,7 +48,8 @@ enum {
     STACK = 256 * 1024,
 #endif
     GUARD = 64 * 1024, /* below the stack, a page of any size */
-    MAX_THREADS = 1024,
+    MAX_BLOCKS = 2,    /* of a cluster */
+    MAX_THREADS = 1024 * MAX_BLOCKS,
     MAX_COPIES = 256 /* of a thread, open at a time */
 };
 
@@ -70,8 +71,8 @@ struct fibre {
     void *tsan;
 #endif
     void *fake; /* of the address sanitizer */
-    uint3 index;
-    int number;
+    uint3 index, block_index;
+    int number, rank; /* in the cluster; rank: of its block */
     enum state state;
     /* what it waits for */
     const char *where;
@@ -89,10 +90,13 @@ struct fibre {
 static struct {
     cudasim_site site;
     const std::function<void()> *body;
-    void *shared;
-    int n, alive, at_barrier;
-    const char *barrier_file; /* where those who wait at a barrier do */
-    int barrier_line;
+    int n; /* threads of all blocks */
+    struct {
+        void *shared;
+        int alive, at_barrier;
+        const char *file; /* where those who wait at a barrier do */
+        int line;
+    } of[MAX_BLOCKS];
     unsigned lanes[MAX_THREADS / 32]; /* of each warp, not ended */
     int in_warp[MAX_THREADS / 32];    /* lanes in an operation of their warp */
     bool downwards;                   /* the order in which threads run */
@@ -220,6 +224,7 @@ static void go(fibre *from, fibre *to, bool for_good)
 {
     block.now = to;
     threadIdx = to->index;
+    blockIdx = to->block_index;
     leave_for(from, to, for_good);
 #if defined __x86_64__ || defined __aarch64__
     cudasim_switch(&from->sp, to->sp);
@@ -280,19 +285,29 @@ static void make_ready(fibre *f, bool first)
     block.queued++;
 }
 
-static void release_barrier()
+static void release_barrier(int rank)
 {
     int count = 0;
-    for (int i = 0; i < block.n; i++)
-        count += fibres[(size_t)i]->state == AT_BARRIER && fibres[(size_t)i]->predicate;
-    block.at_barrier = 0;
+    for (int i = 0; i < block.n; i++) {
+        const fibre *f = fibres[(size_t)i].get();
+        count += f->rank == rank && f->state == AT_BARRIER && f->predicate;
+    }
+    block.of[rank].at_barrier = 0;
     for (int i = 0; i < block.n; i++) {
         fibre *f = fibres[(size_t)(block.downwards ? block.n - 1 - i : i)].get();
-        if (f->state != AT_BARRIER)
+        if (f->rank != rank || f->state != AT_BARRIER)
             continue;
         f->answer = count;
         make_ready(f, false);
     }
+}
+
+static bool anyone()
+{
+    for (const auto &b : block.of)
+        if (b.alive)
+            return true;
+    return false;
 }
 
 static fibre *lane_of(int warp, int lane)
@@ -352,7 +367,7 @@ static void give_way(bool for_good)
 {
     fibre *f = block.now;
     if (!block.queued) {
-        if (block.alive)
+        if (anyone())
             stuck();
         go(f, &host, for_good);
         return;
@@ -373,10 +388,11 @@ static void fibre_main()
     fibre *f = block.now;
     copies_until(f, f->group + 1);
     f->state = ENDED;
-    block.alive--;
+    auto &its = block.of[f->rank];
+    its.alive--;
     block.lanes[f->number / 32] &= ~(1u << f->number % 32);
-    if (block.alive && block.at_barrier == block.alive)
-        release_barrier();
+    if (its.alive && its.at_barrier == its.alive)
+        release_barrier(f->rank);
     int warp = f->number / 32;
     for (int i = 0; i < 32; i++) {
         fibre *l = lane_of(warp, i);
@@ -390,21 +406,21 @@ static void fibre_main()
 int cudasim_barrier(const char *file, int line, bool predicate)
 {
     fibre *f = block.now;
-    if (!block.at_barrier) {
-        block.barrier_file = file;
-        block.barrier_line = line;
-    } else if (line != block.barrier_line ||
-               (file != block.barrier_file && strcmp(file, block.barrier_file))) {
-        cudasim_fail("a barrier at %s:%d while others wait at %s:%d", file, line,
-                     block.barrier_file, block.barrier_line);
+    auto &its = block.of[f->rank];
+    if (!its.at_barrier) {
+        its.file = file;
+        its.line = line;
+    } else if (line != its.line || (file != its.file && strcmp(file, its.file))) {
+        cudasim_fail("a barrier at %s:%d while others wait at %s:%d", file, line, its.file,
+                     its.line);
     }
     f->state = AT_BARRIER;
     f->where = file;
     f->line = line;
     f->predicate = predicate;
     f->mask = 0;
-    if (++block.at_barrier == block.alive)
-        release_barrier();
+    if (++its.at_barrier == its.alive)
+        release_barrier(f->rank);
     give_way(false);
     return f->answer;
 }
@@ -446,7 +462,17 @@ int cudasim_lane()
 
 void *cudasim_shared()
 {
-    return block.shared;
+    return block.of[block.now->rank].shared;
+}
+
+void *cudasim_shared_of(int rank)
+{
+    return block.of[rank].shared;
+}
+
+int cudasim_rank()
+{
+    return block.now->rank;
 }
 
 unsigned __activemask()
@@ -457,23 +483,32 @@ unsigned __activemask()
     return mask;
 }
 
-static void run_block(int n)
+/* Run `together` blocks of n threads each, which begin at block `first` of the grid. */
+static void run_blocks(int n, int together, size_t first)
 {
-    block.n = block.alive = n;
-    block.at_barrier = block.first = block.queued = 0;
-    block.queue.resize((size_t)n);
+    block.n = n * together;
+    block.first = block.queued = 0;
+    block.queue.resize((size_t)block.n);
     memset(block.lanes, 0, sizeof block.lanes);
     memset(block.in_warp, 0, sizeof block.in_warp);
-    for (int i = 0; i < n; i++) {
+    for (int r = 0; r < together; r++) {
+        block.of[r].alive = n;
+        block.of[r].at_barrier = 0;
+    }
+    for (int i = 0; i < block.n; i++) {
         block.lanes[i / 32] |= 1u << i % 32;
         fibre *f = fibres[(size_t)i].get();
         fibre_reset(f);
         f->number = i;
-        unsigned u = (unsigned)i;
+        f->rank = i / n;
+        unsigned u = (unsigned)(i % n);
+        size_t b = first + (size_t)f->rank;
         f->index = { u % blockDim.x, u / blockDim.x % blockDim.y, u / blockDim.x / blockDim.y };
+        f->block_index = { (unsigned)(b % gridDim.x), (unsigned)(b / gridDim.x % gridDim.y),
+                           (unsigned)(b / gridDim.x / gridDim.y) };
     }
-    for (int i = 0; i < n; i++)
-        make_ready(fibres[(size_t)(block.downwards ? n - 1 - i : i)].get(), false);
+    for (int i = 0; i < block.n; i++)
+        make_ready(fibres[(size_t)(block.downwards ? block.n - 1 - i : i)].get(), false);
     block.now = &host;
     host.number = -1;
 #ifdef CUDASIM_TSAN
@@ -488,29 +523,31 @@ void cudasim_run_grid(const cudasim_site &site, dim3 grid, dim3 threads, size_t 
                       const std::function<void()> &body)
 {
     static unsigned launches;
-    size_t blocks = (size_t)grid.x * grid.y * grid.z;
+    size_t clusters = (size_t)grid.x * grid.y * grid.z / (size_t)site.together;
     int n = (int)(threads.x * threads.y * threads.z);
     bool downwards = launches++ & 1;
-    while (fibres.size() < (size_t)n)
-        fibres.emplace_back(fibre_new());
     block.site = site;
+    if (site.together > 1 && n % 32)
+        cudasim_fail("blocks of a cluster with %d threads: not whole warps", n);
+    while (fibres.size() < (size_t)(n * site.together))
+        fibres.emplace_back(fibre_new());
     block.body = &body;
     gridDim = grid;
     blockDim = threads;
-    for (size_t i = 0; i < blocks; i++) {
-        size_t b = downwards ? blocks - 1 - i : i;
-        void *shared = nullptr;
-        if (smem && posix_memalign(&shared, 128, smem))
-            cudasim_fail("no memory for shared memory");
-        if (smem)
-            memset(shared, 0xff, smem);
-        block.shared = shared;
+    for (size_t i = 0; i < clusters; i++) {
+        for (int r = 0; r < site.together; r++) {
+            void *shared = nullptr;
+            if (smem && posix_memalign(&shared, 128, smem))
+                cudasim_fail("no memory for shared memory");
+            if (smem)
+                memset(shared, 0xff, smem);
+            block.of[r].shared = shared;
+        }
         block.downwards = (i + downwards) & 1;
         block.ahead = ((i + launches) / 2) & 1;
-        blockIdx = { (unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y),
-                     (unsigned)(b / grid.x / grid.y) };
-        run_block(n);
-        free(shared);
+        run_blocks(n, site.together, (downwards ? clusters - 1 - i : i) * (size_t)site.together);
+        for (int r = 0; r < site.together; r++)
+            free(block.of[r].shared);
     }
     block.body = nullptr;
 }

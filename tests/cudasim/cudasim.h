@@ -48,10 +48,14 @@ static inline cudaError_t cudasim_launch(cudasim_site site, void (*kernel)(P...)
                                [kernel, held] { std::apply(kernel, held); });
 }
 
-#define launch(...) cudasim_launch(cudasim_site{ __FILE__, __LINE__, #__VA_ARGS__ }, __VA_ARGS__)
+#define launch(...) cudasim_launch(cudasim_site{ __FILE__, __LINE__, #__VA_ARGS__, 1 }, __VA_ARGS__)
+#define launch_pairs(...)                                                                          \
+    cudasim_launch(cudasim_site{ __FILE__, __LINE__, #__VA_ARGS__, 2 }, __VA_ARGS__)
 
 /* Dynamic shared memory of the block, 128-byte aligned and not a byte more than was asked for. */
 void *cudasim_shared();
+void *cudasim_shared_of(int rank); /* of a block of the cluster */
+int cudasim_rank();                /* of this block in its cluster */
 #define SHARED_MEMORY(T, name) T *name = (T *)cudasim_shared()
 
 /* ---- threads together ---- */

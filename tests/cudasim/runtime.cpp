@@ -146,7 +146,7 @@ cudaError_t cudasim_launch_body(cudasim_site site, const void *kernel, dim3 grid
     size_t allowed = limit == shared_limit.end() ? SMEM : (size_t)limit->second;
     if (!grid.x || !grid.y || !grid.z || !block.x || !block.y || !block.z || grid.y > 65535 ||
         grid.z > 65535 || grid.x > 2147483647u || block.z > 64 ||
-        (size_t)block.x * block.y * block.z > 1024)
+        (size_t)block.x * block.y * block.z > 1024 || grid.x % (unsigned)site.together)
         return give(cudaErrorInvalidConfiguration);
     if (smem > allowed)
         return give(cudaErrorInvalidValue);

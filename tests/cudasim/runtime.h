@@ -215,6 +215,7 @@ struct cudasim_site {
     const char *file;
     int line;
     const char *text;
+    int together; /* blocks of a cluster: 1 or 2 */
 };
 
 cudaError_t cudasim_launch_body(cudasim_site site, const void *kernel, dim3 grid, dim3 block,

@@ -14,8 +14,19 @@ static inline uint32_t shared_address(const void *p)
     return (uint32_t)((const uint8_t *)p - (const uint8_t *)cudasim_shared()) + CUDASIM_SHARED;
 }
 
+/* The address of the same place in the other block of a pair. */
+enum { CUDASIM_OTHER = 1 << 30 };
+
+static inline uint32_t peer_address(uint32_t address)
+{
+    return address | CUDASIM_OTHER;
+}
+
 static inline uint8_t *cudasim_at(uint32_t address)
 {
+    if (address & CUDASIM_OTHER)
+        return (uint8_t *)cudasim_shared_of(1 - cudasim_rank()) +
+               (address - CUDASIM_OTHER - CUDASIM_SHARED);
     return (uint8_t *)cudasim_shared() + (address - CUDASIM_SHARED);
 }
 
@@ -62,6 +73,11 @@ static inline void barrier_arrive(uint32_t bar)
     cudasim_bar_end(b);
 }
 
+static inline void barrier_arrive_peer(uint32_t bar)
+{
+    barrier_arrive(bar);
+}
+
 static inline void barrier_arrive_expect(uint32_t bar, int bytes)
 {
     struct cudasim_bar *b = cudasim_bar_at(bar);
@@ -76,6 +92,14 @@ static inline void cudasim_bar_bytes(uint32_t bar, uint32_t bytes)
         cudasim_fail("%u bytes arrive at a barrier that expects %u", bytes, b->bytes);
     b->bytes = (b->bytes - bytes) & 0x7fffffffu;
     cudasim_bar_end(b);
+}
+
+static inline void store_peer(uint32_t to, uint32_t bar, float4 v)
+{
+    if (to % 16)
+        cudasim_fail("sixteen bytes at %u", to);
+    memcpy(cudasim_at(to), &v, sizeof v);
+    cudasim_bar_bytes(bar, sizeof v);
 }
 
 static inline bool barrier_try(uint32_t bar, uint32_t parity)
@@ -96,26 +120,41 @@ static inline void barrier_wait(uint32_t bar, uint32_t parity)
 struct cudasim_named {
     int arrived, round;
 };
-static struct cudasim_named cudasim_names[16];
+static struct cudasim_named cudasim_names[2][16]; /* by the block's rank in its cluster */
+static struct cudasim_named cudasim_both;
 
-static inline void named_arrive(int id, int threads)
+static inline void cudasim_arrive(struct cudasim_named *b, int threads)
 {
-    struct cudasim_named *b = &cudasim_names[id];
     if (++b->arrived == threads) {
         b->arrived = 0;
         b->round++;
     }
 }
 
-static inline void named_sync(int id, int threads)
+static inline void cudasim_meet(struct cudasim_named *b, int threads, const char *what)
 {
-    int round = cudasim_names[id].round;
-    named_arrive(id, threads);
-    for (long n = 0; cudasim_names[id].round == round; n++) {
+    int round = b->round;
+    cudasim_arrive(b, threads);
+    for (long n = 0; b->round == round; n++) {
         if (n > CUDASIM_PATIENCE)
-            cudasim_fail("%d of %d threads at barrier %d", cudasim_names[id].arrived, threads, id);
+            cudasim_fail("%d of %d threads at %s", b->arrived, threads, what);
         __nanosleep(1);
     }
+}
+
+static inline void named_arrive(int id, int threads)
+{
+    cudasim_arrive(&cudasim_names[cudasim_rank()][id], threads);
+}
+
+static inline void named_sync(int id, int threads)
+{
+    cudasim_meet(&cudasim_names[cudasim_rank()][id], threads, "a named barrier");
+}
+
+static inline void pair_sync()
+{
+    cudasim_meet(&cudasim_both, 2 * (int)blockDim.x, "the barrier of two blocks");
 }
 
 /* ---- TMA ---- */
@@ -269,8 +308,10 @@ static inline void wgmma_fence()
 static inline void wgmma_commit()
 {
 }
+/* All lanes of a warp meet here. */
 template <int N> static inline void wgmma_wait()
 {
+    __syncwarp();
 }
 template <int N> static inline void pin(float (&r)[N])
 {
