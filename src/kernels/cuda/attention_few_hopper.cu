@@ -287,6 +287,8 @@ __device__ static inline void consume(const split_args &a, const struct split_jo
     rows_begin(w, a, b, m);
 
     dep_wait();
+    if (a.ahead)
+        dep_launch();
     load_queries<T>(a, b, memory + group * T::q_size);
     shared_written();
     named_sync(QUERY_BARRIER + group, 128);
@@ -308,7 +310,8 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
     struct split_job b;
     struct split_pages<T> pages = {};
     bool loads = threadIdx.x == T::groups * 128;
-    dep_launch();
+    if (!a.ahead)
+        dep_launch();
     if (loads) {
         map_prefetch(&a.k_map);
         map_prefetch(&a.v_map);
@@ -316,7 +319,8 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
     if (base % 1024)
         __trap();
     if (!job_find<T>(&b, pages, a, group, loads)) {
-        if (blockIdx.x == 0) /* someone must wait, or this grid might end before earlier ones */
+        if (blockIdx.x == 0 || a.ahead) /* someone must wait, or this grid might end before earlier
+                                         * ones, or the next one start before they end */
             dep_wait();
         return;
     }
@@ -444,7 +448,7 @@ static int pick_groups(const struct device_work *w, int tiles, int blocks)
 
 /* Run the splits that look the same to all rows. When blocks fill the GPU, the longer rings of the
  * general kernel use memory bandwidth better than the kernel for lone rows, which takes one pass at
- * a time. */
+ * a time. Sets a.ahead if the rows of trees may run beside the last kernel. */
 template <class S>
 static cudaError_t splits_run(const struct device_work *w, struct split_batch &b, int n_splits)
 {
@@ -459,6 +463,7 @@ static cudaError_t splits_run(const struct device_work *w, struct split_batch &b
         n_splits--;
     if (n_splits == 0)
         return e;
+    b.a.ahead = b.n_of[SLICE_TREE] > 0;
     blocks = b.a.n_kv * n_splits * (b.n_slices - lone);
     groups = pick_groups(w, b.tiles, blocks);
     /* With several runs and more blocks than multiprocessors, use smaller blocks, two per
@@ -473,15 +478,17 @@ static cudaError_t splits_run(const struct device_work *w, struct split_batch &b
 /* Launch everything in a batch, and empty it. */
 template <class S> static void batch_run(struct device_work *w, struct split_batch &b, int n_splits)
 {
-    cudaError_t e = cudaSuccess;
+    cudaError_t e;
     if (b.n_slices == 0)
         return;
     int branches = b.a.tree_rows * b.n_of[SLICE_TREE] * b.a.n_kv;
-    if (b.n_of[SLICE_TREE] > 0) /* with many rows, two blocks per multiprocessor */
+    e = splits_run<S>(w, b, n_splits);
+    b.a.beside = b.a.ahead;
+    b.a.ahead = 0;
+    if (e == cudaSuccess && branches > 0) /* with many rows, two blocks per multiprocessor */
         e = branches > 2 * w->gpu->n_sm ? tree_launch<typename S::crowd>(w, b)
                                         : tree_launch<typename S::lone>(w, b);
-    if (e == cudaSuccess)
-        e = splits_run<S>(w, b, n_splits);
+    b.a.beside = 0;
     if (e == cudaSuccess && !b.a.direct)
         e = launch(n_splits <= JOIN_WARPS       ? split_join_kernel<S::d, S::split, 1>
                    : n_splits <= 5 * JOIN_WARPS ? split_join_kernel<S::d, S::split, 5>

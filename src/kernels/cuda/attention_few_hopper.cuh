@@ -49,6 +49,10 @@ struct split_args {
     int tree_rows; /* rows of the largest slice of a tree */
     int n_parts;   /* rows of trees: parts of eight pairs */
     int direct;    /* one split: no partial results */
+    /* The kernel for the rows of trees starts as soon as all blocks of the one before it run, and
+     * uses the multiprocessors that it leaves idle at its end: */
+    int ahead;  /* this kernel precedes it; */
+    int beside; /* this kernel is it */
     int f32;
     struct split_slice slice[SPLIT_ROWS];
     uint8_t slice_of[SPLIT_ROWS]; /* slice of each row of part */
@@ -215,7 +219,7 @@ __device__ static inline void produce(const split_args &a, const struct split_jo
         load_box4_once(at + T::v_at, &a.v_map, v_full + bar, 0, row, 0, pages.page[0]);
         ring_next<T>(ring);
     }
-    if (!waited)
+    if (!waited && !a.beside)
         dep_wait();
 }
 

@@ -430,7 +430,8 @@ __device__ __forceinline__ void lone_consume(const split_args &a, const struct s
     w.path = path;
     lone_places(w);
     lone_forget(w, 0);
-    dep_wait();
+    if (!a.beside)
+        dep_wait();
     lone_ask(w, q);
     lone_walk<T>(w);
     if (a.direct)
@@ -478,6 +479,13 @@ __device__ static inline bool branch_find(struct split_job *b, struct split_page
     return job_steps<T>(b);
 }
 
+/* A grid that did not wait for the one before it must not end earlier: one block stays. */
+__device__ static inline void end_with_both(const split_args &a)
+{
+    if (a.beside && blockIdx.x == 0 && blockIdx.y == 0)
+        dep_wait();
+}
+
 #endif
 
 /* TREE: rows of trees; otherwise rows of chains. */
@@ -495,8 +503,10 @@ __global__ void __launch_bounds__(T::roomy, T::blocks)
     dep_launch();
     if (base % 1024)
         __trap();
-    if (TREE ? !branch_find<T>(&b, pages, a, path, loads) : !job_find<T>(&b, pages, a, 0, loads))
+    if (TREE ? !branch_find<T>(&b, pages, a, path, loads) : !job_find<T>(&b, pages, a, 0, loads)) {
+        end_with_both(a);
         return;
+    }
     if (loads) {
         map_prefetch(&a.k_map);
         map_prefetch(&a.v_map);
@@ -511,6 +521,7 @@ __global__ void __launch_bounds__(T::roomy, T::blocks)
         lone_consume<T>(a, b, lone_memory, TREE ? path : NULL);
     if (TREE && threadIdx.x == 0 && b.kv_head == 0 && b.split == b.first / T::split)
         a.limit[own_slice(a).part + b.q0] = b.high;
+    end_with_both(a);
 #endif
 }
 
