@@ -265,6 +265,10 @@ static const struct rig_shape small_type = { 64, 96, 2, 1, 32, true, true };
 /* Without norms of heads: products put keys and values into the cache themselves. */
 static const struct rig_shape no_norms = { 512, 256, 4, 2, 64, false, true };
 static const struct rig_shape small_no_norms = { 256, 64, 2, 1, 64, false, true };
+/* Wide enough that two blocks of matmul_few_hopper.cu have several warpgroups' rows of a tile, and
+ * with odd numbers of 64 columns. */
+static const struct rig_shape wide = { 3584, 9536, 28, 4, 128, false, true };
+static const struct rig_shape small_wide = { 64, 8512, 1, 1, 64, false, true };
 /* Caches of F8. */
 static const struct rig_shape tiny_f8[] = {
     { 128, 160, 2, 1, 64, false, true, true },  { 64, 96, 4, 2, 16, true, false, true },
@@ -363,6 +367,10 @@ void check_cuda_layers(struct cuda_check *t)
 {
     check_shapes(t);
     check_f8(t);
+    if (check_begin(&t->c, "rows", "wide")) {
+        check_wide_rows(t, t->full ? &wide : &small_wide, t->full ? 128 : 66);
+        check_end(&t->c);
+    }
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         if (check_begin(&t->c, "layer", dtype_name(types[i]))) {
             check_error(t, &any_type, types[i], RIG_PLAIN, 20, 5);

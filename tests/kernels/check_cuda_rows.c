@@ -83,7 +83,7 @@ static void walk_close(struct walk *k)
 
 static void check_chains(struct walk *k)
 {
-    static const int counts[] = { 2, 3, 5, 8, 26, 64 };
+    static const int counts[] = { 2, 3, 5, 8, 26, 64, 66, 128 };
     for (size_t c = 0; c < sizeof counts / sizeof counts[0] && counts[c] <= k->chain; c++) {
         seq_load(&k->s, k->before);
         for (int i = 0; i < k->chain; i += counts[c]) {
@@ -357,7 +357,7 @@ static void check_needed(struct walk *k, const float *whole, int n)
 
 static void check_bulk(struct walk *k)
 {
-    static const int pieces[] = { 1, 2, 7, 26, 64, 100 };
+    static const int pieces[] = { 1, 2, 7, 26, 64, 66, 128 };
     int n = k->cached + k->chain, hidden = k->g->s.hidden;
     struct seq s;
     float *whole = malloc(sizeof *whole * (size_t)n * (size_t)hidden);
@@ -407,6 +407,20 @@ void check_rows(struct cuda_check *t, const struct rig_shape *shape, enum dtype 
         check_records(k);
         check_queue(k);
         check_bulk(k);
+        walk_close(k);
+        rig_close(&g);
+    }
+    free(k);
+}
+
+void check_wide_rows(struct cuda_check *t, const struct rig_shape *shape, int chain)
+{
+    struct rig g;
+    struct walk *k = malloc(sizeof *k);
+    int context = (chain + KV_CHUNK) / KV_CHUNK * KV_CHUNK;
+    if (rig_open(&g, t, shape, DTYPE_BF16, RIG_PLAIN, MANY_ROWS, context + KV_CHUNK, chain)) {
+        walk_open(k, &g, 0, chain);
+        check_chains(k);
         walk_close(k);
         rig_close(&g);
     }

@@ -89,6 +89,47 @@ __device__ static inline void named_arrive(int id, int threads)
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+/* ---- the other block of a pair (launch_pairs) ---- */
+
+/* Wait for all threads of both blocks. */
+__device__ static inline void pair_sync()
+{
+    asm volatile("barrier.cluster.arrive.release;\n"
+                 "barrier.cluster.wait.acquire;" ::
+                     : "memory");
+}
+
+/* The address of the same place in the other block's shared memory; places beside it lie beside
+ * this address, too. */
+__device__ static inline uint32_t peer_address(uint32_t address)
+{
+    uint32_t peer;
+    asm volatile("{\n"
+                 ".reg .u32 rank;\n"
+                 "mov.u32 rank, %%cluster_ctarank;\n"
+                 "xor.b32 rank, rank, 1;\n"
+                 "mapa.shared::cluster.u32 %0, %1, rank;\n"
+                 "}"
+                 : "=r"(peer)
+                 : "r"(address));
+    return peer;
+}
+
+/* Store in the other block; its barrier counts the bytes. Takes addresses of the other block. */
+__device__ static inline void store_peer(uint32_t to, uint32_t bar, float4 v)
+{
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 "
+                 "[%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+                 "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(bar)
+                 : "memory");
+}
+
+/* Arrive at a barrier of the other block. */
+__device__ static inline void barrier_arrive_peer(uint32_t bar)
+{
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(bar) : "memory");
+}
+
 /* ---- TMA ---- */
 
 __device__ static inline void map_prefetch(const CUtensorMap *map)

@@ -47,6 +47,28 @@ static inline cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, si
     return cudaLaunchKernelEx(&c, kernel, (P)args...);
 }
 
+/* The same for a kernel whose blocks 2 i and 2 i + 1 run at the same time and reach each other's
+ * shared memory (Hopper's clusters). */
+template <class... P, class... A>
+static inline cudaError_t launch_pairs(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem,
+                                       cudaStream_t stream, A... args)
+{
+    cudaLaunchConfig_t c = {};
+    cudaLaunchAttribute a[2];
+    c.gridDim = grid;
+    c.blockDim = block;
+    c.dynamicSmemBytes = smem;
+    c.stream = stream;
+    a[0].id = cudaLaunchAttributeClusterDimension;
+    a[0].val.clusterDim.x = 2;
+    a[0].val.clusterDim.y = a[0].val.clusterDim.z = 1;
+    a[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    a[1].val.programmaticStreamSerializationAllowed = 1;
+    c.attrs = a;
+    c.numAttrs = launch_overlaps ? 2 : 1;
+    return cudaLaunchKernelEx(&c, kernel, (P)args...);
+}
+
 /* The same for a kernel that starts when all earlier kernels have ended. */
 template <class... P, class... A>
 static inline cudaError_t launch_after(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem,

@@ -1,5 +1,5 @@
 /* The work of a block of matmul_few_hopper.cu: one thread requests the weights, one requests x, two
- * warpgroups multiply and finish the tiles, the other warps find the rows' scales.
+ * or three warpgroups multiply and finish the tiles, the other warps find the rows' scales.
  *
  * Weights and x have separate rings of stages. Each block needs all of x, again for each tile; x
  * comes from L2 with a short latency, while the weights' ring must hide the latency of memory. */
@@ -13,34 +13,52 @@
 enum {
     MET = 1,         /* barriers: sums are in shared memory; */
     DONE = 2,        /* sums have been read; */
-    SCALED = 3,      /* the rows' scales are ready */
+    SCALED = 3,      /* the rows' scales are ready; */
+    LAST = 4,        /* sums of a pair's last tile are in shared memory */
     GROUP = 64,      /* rows of a warpgroup: wgmma's M */
-    CONSUMERS = 256, /* threads: two warpgroups that multiply */
+    CONSUMERS = 256, /* threads of a block without a partner that multiply: two warpgroups */
     PRODUCERS = 64,  /* a warp for the weights and one for x */
     SCALE_ROWS = 4,  /* rows whose 1 / rms a warp finds at a time */
     ROW_BYTES = TILE_COLS * 2,
     MAX_STAGES = 16, /* most stages of the weights' ring; of x's: X_STAGES */
-    X_STAGES = 8,
-    SUM_STEP = 2 * GROUP + 4, /* floats per column: no bank conflicts within a warp */
-    SUM_COLUMNS = 64,         /* most rows of x whose sums are finished at a time */
-    QUAD = 4                  /* rows of a tile that a thread finishes at a time */
+    X_STAGES = 16,
+    SUM_STEP = CONSUMERS / 2 + 4, /* floats per column: no bank conflicts within a warp */
+    QUAD = 4                      /* rows of a tile that a thread finishes at a time */
 };
 
-/* Threads that find the rows' 1 / rms, and (threads) all threads of a block. */
+/* What follows depends on n, the rows of x in a launch. Blocks that share the K of a tile: */
+__host__ __device__ static constexpr int parts(int n)
+{
+    return n > 32 ? 2 : 1;
+}
+
+/* Threads that multiply. */
+__host__ __device__ static constexpr int consumers(int n)
+{
+    return parts(n) > 1 ? 384 : (int)CONSUMERS;
+}
+
+/* Threads that find the rows' 1 / rms and, in a pair, finish tiles; and (threads) all threads of a
+ * block. More would leave too few registers to those that multiply. */
 __host__ __device__ static constexpr int scalers(int n)
 {
-    return n == 8 || n > SUM_COLUMNS ? 32 : 96; /* wide sums need the registers */
+    return parts(n) > 1 ? 64 : n == 8 ? 32 : 96;
 }
 
 __host__ __device__ static constexpr int threads(int n)
 {
-    return CONSUMERS + PRODUCERS + scalers(n);
+    return consumers(n) + PRODUCERS + scalers(n);
 }
 
-/* Columns whose sums are in shared memory at a time. */
+/* Columns whose sums a block has in shared memory and finishes, and floats per column. */
 __host__ __device__ static constexpr int sum_columns(int n)
 {
-    return n < SUM_COLUMNS ? n : (int)SUM_COLUMNS;
+    return n / parts(n);
+}
+
+__host__ __device__ static constexpr int sum_step(int n)
+{
+    return parts(n) > 1 ? consumers(n) / 2 + 4 : (int)SUM_STEP;
 }
 
 struct stream_job {
@@ -53,18 +71,21 @@ struct stream_job {
 struct stream_args {
     CUtensorMap w[DEVICE_MAX_JOBS], x;
     struct stream_job job[DEVICE_MAX_JOBS];
-    int n_jobs, n, steps;         /* steps: of TILE_COLS columns */
-    int tiles;                    /* block b takes tiles b, b + gridDim.x, ... */
+    int n_jobs, n, in;
+    int steps;                    /* of TILE_COLS columns: an even number; the last may be empty */
+    int tiles;                    /* blocks, or pairs of them, take one after another */
     int rows;                     /* per tile; in a gated product, per half */
-    int depth;                    /* steps of a stage */
+    int up;                       /* in a gated product: from gate's sums to those of up */
+    int depth;                    /* steps of a stage: an even number or 1; 1 if K is shared */
     int stages, x_stages;         /* of the rings */
     int flight;                   /* stages of weights in flight */
     uint32_t quad_inverse;        /* inverse() for i / (rows / QUAD) */
     int add, gated, y_bf16, wide; /* wide: access y by quads */
     struct few_norm norm;         /* its pointers: to the launch's first row */
+    int busy;                     /* threads with rows in a tile */
 };
 
-/* A factor for computing i / d by a multiplication, for i up to 2048 and d up to 32. */
+/* A factor for computing i / d by a multiplication, for i up to 3072 and d up to 48. */
 __host__ __device__ static constexpr uint32_t inverse(uint32_t d)
 {
     return ((1u << 20) + d - 1) / d;
@@ -104,6 +125,23 @@ __device__ static inline void stage_claim(const struct ring &r)
     barrier_arrive_expect(r.full + r.stage * 8, r.size);
 }
 
+/* Blocks of the grid take tiles in turn. Two that share the K of a tile are neighbours: one takes
+ * the even steps, one the odd ones. */
+template <int N> __device__ static inline int first_tile()
+{
+    return (int)blockIdx.x / parts(N);
+}
+
+template <int N> __device__ static inline int tile_stride()
+{
+    return (int)gridDim.x / parts(N);
+}
+
+template <int N> __device__ static inline int first_step()
+{
+    return (int)blockIdx.x % parts(N);
+}
+
 __device__ static inline int job_of(const stream_args &a, int tile)
 {
     int j = 0;
@@ -114,14 +152,14 @@ __device__ static inline int job_of(const stream_args &a, int tile)
 
 /* One thread: requests the weights of the block's tiles. It need not wait for the preceding kernel,
  * but does not request the whole ring at once, because TMA would then serve x last. */
-__device__ static inline void produce_weights(const stream_args &a, struct ring w)
+template <int N> __device__ static inline void produce_weights(const stream_args &a, struct ring w)
 {
     struct ring landed = w;
     int on_way = 0;
-    for (int tile = (int)blockIdx.x; tile < a.tiles; tile += (int)gridDim.x) {
+    for (int tile = first_tile<N>(); tile < a.tiles; tile += tile_stride<N>()) {
         int j = job_of(a, tile), row = (tile - a.job[j].tile0) * a.rows;
 #pragma unroll 1
-        for (int step = 0; step < a.steps; step += a.depth) {
+        for (int step = first_step<N>(); step < a.steps; step += a.depth * parts(N)) {
             uint32_t full = w.full + w.stage * 8;
             if (on_way == a.flight) {
                 barrier_wait(landed.full + landed.stage * 8, landed.parity);
@@ -139,14 +177,14 @@ __device__ static inline void produce_weights(const stream_args &a, struct ring 
 }
 
 /* One thread: requests x, again for every tile, once the preceding kernel has written it. */
-__device__ static inline void produce_x(const stream_args &a, struct ring x)
+template <int N> __device__ static inline void produce_x(const stream_args &a, struct ring x)
 {
     map_prefetch(&a.x);
     dep_wait();
     global_written();
-    for (int tile = (int)blockIdx.x; tile < a.tiles; tile += (int)gridDim.x)
+    for (int tile = first_tile<N>(); tile < a.tiles; tile += tile_stride<N>())
 #pragma unroll 1
-        for (int step = 0; step < a.steps; step += a.depth) {
+        for (int step = first_step<N>(); step < a.steps; step += a.depth * parts(N)) {
             uint32_t full = x.full + x.stage * 8;
             stage_claim(x);
             load_box3(stage_at(x), &a.x, full, 0, 0, step);
@@ -154,52 +192,80 @@ __device__ static inline void produce_x(const stream_args &a, struct ring x)
         }
 }
 
-/* Find the rows' 1 / rms, by warps that do not multiply. For more than 64 rows, an earlier kernel
- * has found them. */
+/* Find 1 / rms of the rows that the block finishes, by warps that do not multiply. */
 template <int N> __device__ static inline void find_scales(const stream_args &a, float *scale)
 {
-    int dim = a.steps * TILE_COLS, thread = (int)threadIdx.x - CONSUMERS - PRODUCERS;
+    constexpr int SCALERS = scalers(N), COLUMNS = sum_columns(N);
+    int thread = (int)threadIdx.x - consumers(N) - PRODUCERS;
+    int col0 = first_step<N>() * COLUMNS, end = min(a.n, col0 + COLUMNS);
     dep_wait();
-    if constexpr (N > SUM_COLUMNS) {
-        for (int col = thread; col < a.n; col += scalers(N))
+    if constexpr (N > 64) {
+        for (int col = col0 + thread; col < end; col += SCALERS)
             scale[col] = __ldcg(a.norm.scales + col);
     } else {
-        for (int col = thread / 32 * SCALE_ROWS; col < a.n; col += scalers(N) / 32 * SCALE_ROWS) {
+        for (int col = col0 + thread / 32 * SCALE_ROWS; col < end;
+             col += SCALERS / 32 * SCALE_ROWS) {
             float sum[SCALE_ROWS];
-            norm_take_rows<SCALE_ROWS>(sum, a.norm.squares + (size_t)col * (dim / NORM_OCTET), dim,
-                                       a.n - col);
+            norm_take_rows<SCALE_ROWS>(sum, a.norm.squares + (size_t)col * (a.in / NORM_OCTET),
+                                       a.in, end - col);
 #pragma unroll
             for (int r = 0; r < SCALE_ROWS; r++) {
-                float s = norm_end(sum[r], dim, a.norm.eps);
-                if (thread % 32 == 0 && col + r < a.n)
+                float s = norm_end(sum[r], a.in, a.norm.eps);
+                if (thread % 32 == 0 && col + r < end)
                     scale[col + r] = s;
             }
         }
     }
 }
 
-/* Start one step's products, added to c and d in turn: a wgmma waits some 50 cycles for an earlier
- * one that adds to the same accumulator. */
+/* An output is the sum of two chains over K: even and odd steps. A place in a ring of weights and
+ * in one of x: */
+struct operands {
+    uint32_t w, x;
+};
+
+/* The k-th 16 columns of a tile. One addition to a descriptor, of which no carry leaves the lower
+ * half. */
+__device__ static inline uint64_t part_of(uint32_t tile, int k)
+{
+    uint64_t d = tile_descriptor(tile, 0);
+    return (d & ~0xffffffffull) | ((uint32_t)d + (uint32_t)k * (32 >> 4));
+}
+
+/* Start the products of an even and an odd step, added to c and d in turn: a wgmma waits some 50
+ * cycles for an earlier one that adds to the same accumulator. */
 template <int N>
-__device__ static inline void step(float (&c)[N / 2], float (&d)[N / 2], uint32_t weights,
-                                   uint32_t x)
+__device__ static inline void multiply_two(float (&c)[N / 2], float (&d)[N / 2], struct operands e,
+                                           struct operands o)
 {
     wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < 4; k++)
-        wgmma_shared<N>(k % 2 ? d : c, tile_descriptor(weights + k * 32, 0),
-                        tile_descriptor(x + k * 32, 0), 1);
+    for (int k = 0; k < 4; k++) {
+        wgmma_shared<N>(c, part_of(e.w, k), part_of(e.x, k), 1);
+        wgmma_shared<N>(d, part_of(o.w, k), part_of(o.x, k), 1);
+    }
     wgmma_commit();
 }
 
-/* The warp has finished with a stage of both rings. */
-__device__ static inline void release(const struct ring &w, const struct ring &x)
+/* Wait for a stage of both rings. Returns where the warpgroup's rows, and x, begin. */
+__device__ static inline struct operands take(const struct ring &w, const struct ring &x,
+                                              uint32_t mine)
+{
+    barrier_wait(w.full + w.stage * 8, w.parity);
+    barrier_wait(x.full + x.stage * 8, x.parity);
+    return { stage_at(w) + mine, stage_at(x) };
+}
+
+/* The warp has finished with a stage of both rings, the next one to release. */
+__device__ static inline void release(struct ring &w, struct ring &x)
 {
     int lane = (int)threadIdx.x % 32;
     if (lane == 0)
         barrier_arrive(w.empty + w.stage * 8);
     if (lane == 1)
         barrier_arrive(x.empty + x.stage * 8);
+    ring_next(w);
+    ring_next(x);
 }
 
 /* Sum over all of K for the thread's rows of the tile. Register 4 j + 2 i + e of c is row lane / 4
@@ -210,34 +276,44 @@ __device__ static inline void walk(const stream_args &a, float (&c)[N / 2], stru
 {
     int half = (int)threadIdx.x / 128, tile_size = a.rows * ROW_BYTES;
     uint32_t mine = half * (a.gated ? w.size / 2 : GROUP * ROW_BYTES);
-    struct ring w_before = w, x_before = x;
+    struct ring w_done = w, x_done = x;
     float odd[N / 2];
 #pragma unroll
     for (int r = 0; r < N / 2; r++)
         c[r] = odd[r] = 0;
 #pragma unroll 1
-    for (int i = 0; i < a.steps; i += a.depth) {
-        uint32_t from = stage_at(w) + mine, x_from = stage_at(x);
-        barrier_wait(w.full + w.stage * 8, w.parity);
-        barrier_wait(x.full + x.stage * 8, x.parity);
-        pin(c);
-        pin(odd);
-        step<N>(c, odd, from, x_from);
-        wgmma_wait<1>(); /* the products of the previous stage have ended */
-        if (i > 0)
-            release(w_before, x_before);
-#pragma unroll 1
-        for (int d = 1; d < a.depth; d++)
-            step<N>(c, odd, from += tile_size, x_from += N * ROW_BYTES);
-        w_before.stage = w.stage;
-        x_before.stage = x.stage;
+    for (int i = 0; i < a.steps; i += a.depth == 1 ? 2 : a.depth) {
+        struct operands e = take(w, x, mine);
+        struct operands o = { e.w + tile_size, e.x + N * ROW_BYTES };
         ring_next(w);
         ring_next(x);
+        if (a.depth == 1) {
+            o = take(w, x, mine);
+            ring_next(w);
+            ring_next(x);
+        }
+        pin(c);
+        pin(odd);
+        multiply_two<N>(c, odd, e, o);
+        wgmma_wait<1>(); /* the products of the previous stages have ended */
+        if (i > 0) {
+            release(w_done, x_done);
+            if (a.depth == 1)
+                release(w_done, x_done);
+        }
+#pragma unroll 1
+        for (int d = 2; d < a.depth; d += 2) {
+            e.w += 2 * tile_size, o.w += 2 * tile_size;
+            e.x += 2 * N * ROW_BYTES, o.x += 2 * N * ROW_BYTES;
+            multiply_two<N>(c, odd, e, o);
+        }
     }
     wgmma_wait<0>();
     pin(c);
     pin(odd);
-    release(w_before, x_before);
+    release(w_done, x_done);
+    if (a.depth == 1)
+        release(w_done, x_done);
 #pragma unroll
     for (int r = 0; r < N / 2; r++)
         c[r] += odd[r];
@@ -247,16 +323,15 @@ __device__ static inline void walk(const stream_args &a, float (&c)[N / 2], stru
  * its neighbours the adjacent ones. The code is kept small, because it is not in the instruction
  * cache when everything waits for it. ---- */
 
-/* Store the thread's sums of some columns as [columns][SUM_STEP]; in a gated product, the sums of
- * up are GROUP rows after those of gate. */
-template <int N>
-__device__ static inline void put_sums(const float (&c)[N / 2], float *sums, int part)
+/* Store the thread's sums of the block's columns, the first ones of c, as [columns][sum_step]. */
+template <int N> __device__ static inline void put_sums(const float (&c)[N / 2], float *sums)
 {
+    constexpr int STEP = sum_step(N);
     int lane = (int)threadIdx.x % 32, first = (int)threadIdx.x / 32 * 16 + lane / 4;
-    sums += lane % 4 * 2 * SUM_STEP + first;
+    sums += lane % 4 * 2 * STEP + first;
 #pragma unroll
     for (int r = 0; r < sum_columns(N) / 2; r++)
-        sums[(r / 4 * 8 + r % 2) * SUM_STEP + r / 2 % 2 * 8] = c[part * sum_columns(N) / 2 + r];
+        sums[(r / 4 * 8 + r % 2) * STEP + r / 2 % 2 * 8] = c[r];
 }
 
 /* The place of quad i of a tile that begins at row0 of its matrix, for columns from col0 on. */
@@ -266,6 +341,7 @@ struct place {
     bool there;
 };
 
+template <int N>
 __device__ static inline struct place place_of(const stream_args &a, const stream_job &j, int row0,
                                                int col0, int i)
 {
@@ -273,7 +349,7 @@ __device__ static inline struct place place_of(const stream_args &a, const strea
     int col = divide(i, a.quad_inverse), in_tile = (i - col * (a.rows / QUAD)) * QUAD;
     p.col = col0 + col;
     p.row = row0 + in_tile;
-    p.at = col * SUM_STEP + in_tile;
+    p.at = col * sum_step(N) + in_tile;
     p.there = p.col < a.n && p.row < j.out;
     return p;
 }
@@ -348,7 +424,7 @@ __device__ static inline void finish_quad(const stream_args &a, const stream_job
         float s = a.norm.squares ? scale[p.col] : 1.0f;
         v = scale_quad(*(const float4 *)at, s, e.bias);
         if (a.gated) {
-            float4 u = scale_quad(*(const float4 *)(at + GROUP), s, e.more);
+            float4 u = scale_quad(*(const float4 *)(at + a.up), s, e.more);
             v = make_float4(opened(v.x, u.x), opened(v.y, u.y), opened(v.z, u.z), opened(v.w, u.w));
         }
         if (a.add)
@@ -373,21 +449,22 @@ __device__ static inline void finish_quad(const stream_args &a, const stream_job
 }
 
 /* For y or rows of y that are not aligned: element by element; no norm follows. */
+template <int N, int THREADS>
 __device__ static inline void finish_odd(const stream_args &a, const stream_job &j,
                                          const float *sums, const float *scale, int row0, int col0,
-                                         int columns)
+                                         int columns, int thread)
 {
 #pragma unroll 1
-    for (int i = (int)threadIdx.x; i < columns * a.rows; i += CONSUMERS) {
+    for (int i = thread; i < columns * a.rows; i += THREADS) {
         int col = col0 + i / a.rows, in_tile = i % a.rows, row = row0 + in_tile;
-        const float *at = sums + i / a.rows * SUM_STEP + in_tile;
+        const float *at = sums + i / a.rows * sum_step(N) + in_tile;
         size_t to = (size_t)col * j.y_stride + (size_t)row;
         float s = a.norm.squares ? scale[col] : 1.0f;
         if (row >= j.out)
             continue;
         float v = fmaf(*at, s, j.bias ? j.bias[row] : 0.0f);
         if (a.gated)
-            v = opened(v, fmaf(at[GROUP], s, j.bias2 ? j.bias2[row] : 0.0f));
+            v = opened(v, fmaf(at[a.up], s, j.bias2 ? j.bias2[row] : 0.0f));
         if (a.add)
             v += ((const float *)j.y)[to];
         if (a.y_bf16)
@@ -397,51 +474,53 @@ __device__ static inline void finish_odd(const stream_args &a, const stream_job 
     }
 }
 
-/* Called by all consumer threads, also those without rows in the tile. */
+/* Finish columns from col0 on of a tile, whose sums are in shared memory: the quads of `thread` of
+ * THREADS. `p` and `e` are those of its first quad. */
+template <int N, int THREADS>
+__device__ static inline void finish(const stream_args &a, const stream_job &j, struct place p,
+                                     struct ending e, const float *sums, const float *scale,
+                                     int row0, int col0, int columns, int thread)
+{
+    int quads = a.wide ? columns * (a.rows / QUAD) : 0, lane = thread % 32, first = thread - lane;
+    if (!a.wide)
+        finish_odd<N, THREADS>(a, j, sums, scale, row0, col0, columns, thread);
+#pragma unroll 1
+    while (first < quads) {
+        finish_quad(a, j, p, e, sums, scale);
+        first += THREADS;
+        if (first < quads) {
+            p = place_of<N>(a, j, row0, col0, first + lane);
+            e = ending_of(a, j, p);
+        }
+    }
+}
+
+/* The work of the consumers of a block that has no partner; also of those without rows in the
+ * tile. */
 template <int N>
 __device__ static inline void consume(const stream_args &a, struct ring w, struct ring x,
                                       float *sums, const float *scale, bool busy)
 {
-    int lane = (int)threadIdx.x % 32;
+    constexpr int THREADS = consumers(N);
+    bool first = true;
 #pragma unroll 1
-    for (int tile = (int)blockIdx.x; tile < a.tiles; tile += (int)gridDim.x) {
+    for (int tile = first_tile<N>(); tile < a.tiles; tile += tile_stride<N>()) {
         const stream_job &j = a.job[job_of(a, tile)];
-        int row0 = (tile - j.tile0) * a.rows, first = (int)threadIdx.x - lane;
-        struct place p = place_of(a, j, row0, 0, first + lane);
+        int row0 = (tile - j.tile0) * a.rows;
+        struct place p = place_of<N>(a, j, row0, 0, (int)threadIdx.x);
         struct ending e = ending_of(a, j, p);
         float c[N / 2];
         if (busy)
             walk<N>(a, c, w, x);
-#pragma unroll
-        for (int part = 0; part < N / sum_columns(N); part++) {
-            int col0 = part * sum_columns(N), columns = min(a.n - col0, sum_columns(N));
-            int quads = a.wide ? columns * (a.rows / QUAD) : 0;
-            if (columns <= 0)
-                break;
-            if (part > 0 || tile != (int)blockIdx.x)
-                named_sync(DONE, CONSUMERS);
-            else if (a.norm.squares)
-                named_sync(SCALED, CONSUMERS + scalers(N));
-            if (busy)
-                put_sums<N>(c, sums, part);
-            named_sync(MET, CONSUMERS);
-            if (!a.wide)
-                finish_odd(a, j, sums, scale, row0, col0, columns);
-            first = (int)threadIdx.x - lane;
-            if (part > 0 && quads > 0) {
-                p = place_of(a, j, row0, col0, first + lane);
-                e = ending_of(a, j, p);
-            }
-#pragma unroll 1
-            while (first < quads) {
-                finish_quad(a, j, p, e, sums, scale);
-                first += CONSUMERS;
-                if (first < quads) {
-                    p = place_of(a, j, row0, col0, first + lane);
-                    e = ending_of(a, j, p);
-                }
-            }
-        }
+        if (!first)
+            named_sync(DONE, THREADS);
+        else if (a.norm.squares)
+            named_sync(SCALED, THREADS + scalers(N));
+        first = false;
+        if (busy)
+            put_sums<N>(c, sums);
+        named_sync(MET, THREADS);
+        finish<N, THREADS>(a, j, p, e, sums, scale, row0, 0, a.n, (int)threadIdx.x);
     }
 }
 

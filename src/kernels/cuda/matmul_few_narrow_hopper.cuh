@@ -314,7 +314,7 @@ __device__ static inline void narrow_many(const narrow_args &a, const narrow_mem
             named_sync(DONE, CONSUMERS);
         else
             named_sync(SCALED, CONSUMERS + scalers(N));
-        put_sums<N>(sum, m.sums, 0);
+        put_sums<N>(sum, m.sums);
         named_sync(MET, CONSUMERS);
 #pragma unroll 1
         for (int i = (int)(threadIdx.x / 32); i < items; i += CONSUMERS / 32) {
