@@ -303,6 +303,31 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
+/* y = the weighted sum of four rows of x, or of their GELU: piece j of the rows, which is four
+ * numbers (vec) or one. */
+template <bool GELU>
+__device__ inline void blend_piece(float *y, const float *x, const int (&rows)[4],
+                                   const float (&weights)[4], int dim, size_t j, bool vec)
+{
+    float sum[4] = { 0, 0, 0, 0 };
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        const float *from = x + (size_t)rows[k] * dim;
+        float a[4] = { 0, 0, 0, 0 }, weight = weights[k];
+        if (vec)
+            load_vec<4>(a, from + 4 * j);
+        else
+            a[0] = from[j];
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            sum[e] += weight * (GELU ? gelu<float, GELU_ERF>(a[e]) : a[e]);
+    }
+    if (vec)
+        store_vec<4>(y + 4 * j, sum);
+    else
+        y[j] = sum[0];
+}
+
 __global__ void __launch_bounds__(THREADS)
     blend_kernel(float *y, const float *x, const int (*rows)[4], const float (*weights)[4], int n,
                  int dim, bool vec)
@@ -315,27 +340,11 @@ __global__ void __launch_bounds__(THREADS)
     for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < all; i += step) {
         size_t row, j;
         split(i, pieces, &row, &j);
-        float sum[4] = { 0, 0, 0, 0 };
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const float *from = x + (size_t)rows[row][k] * dim;
-            float a[4] = { 0, 0, 0, 0 }, weight = weights[row][k];
-            if (vec)
-                load_vec<4>(a, from + 4 * j);
-            else
-                a[0] = from[j];
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                sum[e] += weight * a[e];
-        }
-        if (vec)
-            store_vec<4>(y + 4 * i, sum);
-        else
-            y[i] = sum[0];
+        blend_piece<false>(y + row * dim, x, rows[row], weights[row], dim, j, vec);
     }
 }
 
-/* One float4 of a row per thread; the y dimension of the grid is the frames. */
+/* One piece of a row per thread; the y dimension of the grid is the frames. */
 __global__ void __launch_bounds__(THREADS) gelu_blend_kernel(struct gelu_blend_job job, bool vec)
 {
     const int pieces = vec ? job.dim / 4 : job.dim;
@@ -343,28 +352,11 @@ __global__ void __launch_bounds__(THREADS) gelu_blend_kernel(struct gelu_blend_j
     const int row = (int)(i / pieces), j = (int)(i - (size_t)row * pieces);
     const float *x = job.x + (size_t)blockIdx.y * job.from * job.dim;
     float *y = job.y + ((size_t)blockIdx.y * job.n + row) * job.dim;
-    float sum[4] = { 0, 0, 0, 0 };
 
     dep_launch();
     dep_wait();
-    if (row >= job.n)
-        return;
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-        const float *from = x + (size_t)job.rows[row][k] * job.dim;
-        float a[4] = { 0, 0, 0, 0 }, weight = job.weights[row][k];
-        if (vec)
-            load_vec<4>(a, from + 4 * j);
-        else
-            a[0] = from[j];
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            sum[e] += weight * gelu<float, GELU_ERF>(a[e]);
-    }
-    if (vec)
-        store_vec<4>(y + 4 * j, sum);
-    else
-        y[j] = sum[0];
+    if (row < job.n)
+        blend_piece<true>(y, x, job.rows[row], job.weights[row], job.dim, (size_t)j, vec);
 }
 
 } // namespace
