@@ -20,6 +20,17 @@
 
 namespace {
 
+/* Rows of x that a block takes, `rows` at a time: the y dimension of the grid divides them. */
+__device__ inline int first_row(int rows)
+{
+    return (int)blockIdx.y * rows;
+}
+
+__device__ inline int row_stride(int rows)
+{
+    return (int)gridDim.y * rows;
+}
+
 template <int U, int ROWS>
 __global__ void __launch_bounds__(U > 8 ? ROOMY : THREADS, U > 8                 ? 1
                                                            : U > 4 || ROWS == 16 ? 2
@@ -37,10 +48,10 @@ __global__ void __launch_bounds__(U > 8 ? ROOMY : THREADS, U > 8                
     load_octet<U>(h.w[0], j.w + (size_t)(out0 + lane_id() / 4) * j.stride, a.in / UNIT);
     dep_wait();
 #pragma unroll 1
-    for (int m0 = 0; m0 < a.n; m0 += ROWS, turn ^= ROWS == 16) {
+    for (int m0 = first_row(ROWS); m0 < a.n; m0 += row_stride(ROWS), turn ^= ROWS == 16) {
         ask_rows(h, a, m0);
         load_if(old, j.y + (size_t)(m0 + r) * j.y_stride + out, a.add && r < ROWS && m0 + r < a.n);
-        if (m0 == 0)
+        if (m0 == first_row(ROWS))
             put_end(shared, e);
         take_rows(shared, h, a, m0, turn);
         if (r < ROWS)
@@ -158,11 +169,11 @@ __global__ void __launch_bounds__(U > 4 ? ROOMY : THREADS, U > 4        ? 1
         load_octet<U>(hand.w[o], w + (size_t)(o * half) * j.stride, a.in / UNIT);
     dep_wait();
 #pragma unroll 1
-    for (int m0 = 0; m0 < a.n; m0 += ROWS, turn ^= ROWS == 16) {
+    for (int m0 = first_row(ROWS); m0 < a.n; m0 += row_stride(ROWS), turn ^= ROWS == 16) {
         ask_rows(hand, a, m0);
         ask_angles<ROWS>(shared.angle[turn], a, h, octet, of < 2 ? m0 : a.n);
         take_places<ROWS>(shared.to[turn], a, h, head, octet, m0);
-        if (m0 == 0 && thread < 2 * OCTET)
+        if (m0 == first_row(ROWS) && thread < 2 * OCTET)
             shared.bias[thread / OCTET][thread % OCTET] = end;
         take_rows(shared, hand, a, m0, turn);
         if (r >= ROWS || m0 + r >= a.n)
@@ -197,6 +208,15 @@ bool suits(const struct few_call *c)
     return true;
 }
 
+/* The grid for `blocks` blocks, of which a multiprocessor runs `each` at a time. With more than 16
+ * rows, further blocks take some of them, as far as all blocks run at once: each takes 16 rows
+ * after another, and mostly waits. */
+dim3 thin_grid(const struct device_work *w, int n, int blocks, int each)
+{
+    int most = w->gpu->n_sm * each / blocks, y = least((n + 15) / 16, most > 1 ? most : 1);
+    return dim3((unsigned)blocks, (unsigned)y);
+}
+
 template <int U> cudaError_t thin_launch(struct device_work *w, const thin_args &a, int octets)
 {
     static struct by_gpu allowed[2];
@@ -204,7 +224,7 @@ template <int U> cudaError_t thin_launch(struct device_work *w, const thin_args 
     cudaError_t e = allow_smem(&allowed[a.n <= 8], w->gpu->index, kernel, 0, true);
     if (e != cudaSuccess)
         return e;
-    return launch(kernel, dim3((unsigned)octets), dim3(THREADS), 0, w->stream, a);
+    return launch(kernel, thin_grid(w, a.n, octets, U > 8 ? 1 : 2), dim3(THREADS), 0, w->stream, a);
 }
 
 cudaError_t far_launch(struct device_work *w, const thin_args &a, int octets)
@@ -275,7 +295,8 @@ static cudaError_t heads_launch(struct device_work *w, const thin_args &a, const
     cudaError_t e = allow_smem(&allowed[a.n <= 8], w->gpu->index, kernel, 0, true);
     if (e != cudaSuccess)
         return e;
-    return launch(kernel, dim3((unsigned)blocks), dim3(THREADS), 0, w->stream, a, h);
+    return launch(kernel, thin_grid(w, a.n, blocks, U > 4 ? 1 : 2), dim3(THREADS), 0, w->stream, a,
+                  h);
 }
 
 bool qkv_few_thin(struct device_work *w, const struct attn_block *b, const void *x,
