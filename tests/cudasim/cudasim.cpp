@@ -467,6 +467,8 @@ void *cudasim_shared()
 
 void *cudasim_shared_of(int rank)
 {
+    if (!block.of[rank].alive)
+        cudasim_fail("shared memory of a block that has ended");
     return block.of[rank].shared;
 }
 

@@ -116,6 +116,11 @@ static inline void barrier_wait(uint32_t bar, uint32_t parity)
     }
 }
 
+static inline void barrier_wait_peer(uint32_t bar, uint32_t parity)
+{
+    barrier_wait(bar, parity);
+}
+
 /* Barriers of the block by number. */
 struct cudasim_named {
     int arrived, round;

@@ -83,7 +83,7 @@ static void walk_close(struct walk *k)
 
 static void check_chains(struct walk *k)
 {
-    static const int counts[] = { 2, 3, 5, 8, 26, 64, 66, 128 };
+    static const int counts[] = { 2, 3, 5, 8, 26, 33, 41, 64, 66, 128 };
     for (size_t c = 0; c < sizeof counts / sizeof counts[0] && counts[c] <= k->chain; c++) {
         seq_load(&k->s, k->before);
         for (int i = 0; i < k->chain; i += counts[c]) {

@@ -49,8 +49,10 @@ struct split_args {
     int tree_rows; /* rows of the largest slice of a tree */
     int n_parts;   /* rows of trees: parts of eight pairs */
     int direct;    /* one split: no partial results */
-    /* The kernel for the rows of trees starts as soon as all blocks of the one before it run, and
-     * uses the multiprocessors that it leaves idle at its end: */
+    /* The kernel for the rows of trees starts as soon as all blocks of the one before it run and
+     * have waited for earlier kernels, and uses the multiprocessors that it leaves idle at its end.
+     * It does not wait itself, so it must read q, k and v from L2, where earlier kernels have left
+     * them: by TMA or cp.async.cg, not by ordinary loads. */
     int ahead;  /* this kernel precedes it; */
     int beside; /* this kernel is it */
     int f32;

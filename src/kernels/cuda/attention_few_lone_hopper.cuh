@@ -8,7 +8,8 @@
  * has the rows; the kernel checker verifies it.)
  *
  * All blocks are requested before the preceding kernel has ended. Keys and values that this step
- * writes, and those of a tree's branch, are copied into them after that. */
+ * writes, and those of a tree's branch, are copied into them when those exist: after dep_wait, or
+ * at once if the preceding kernel has waited for them (split_args.beside). */
 #ifndef PV_KERNELS_CUDA_ATTENTION_FEW_LONE_HOPPER_CUH
 #define PV_KERNELS_CUDA_ATTENTION_FEW_LONE_HOPPER_CUH
 
@@ -432,7 +433,7 @@ __device__ __forceinline__ void lone_consume(const split_args &a, const struct s
     lone_forget(w, 0);
     if (!a.beside)
         dep_wait();
-    lone_ask(w, q);
+    lone_ask(w, q); /* from L2, see split_args.beside */
     lone_walk<T>(w);
     if (a.direct)
         named_sync(PASS_BARRIER, T::workers);

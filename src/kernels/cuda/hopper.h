@@ -124,10 +124,25 @@ __device__ static inline void store_peer(uint32_t to, uint32_t bar, float4 v)
                  : "memory");
 }
 
-/* Arrive at a barrier of the other block. */
+/* Arrive at a barrier of the other block, and (barrier_wait_peer) wait at one at which the other
+ * block arrives: with the order of both blocks' memory accesses. */
 __device__ static inline void barrier_arrive_peer(uint32_t bar)
 {
-    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(bar) : "memory");
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(bar)
+                 : "memory");
+}
+
+__device__ static inline void barrier_wait_peer(uint32_t bar, uint32_t parity)
+{
+    uint32_t done;
+    do
+        asm volatile("{\n.reg .pred p;\n"
+                     "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
+                     "selp.u32 %0, 1, 0, p;\n}"
+                     : "=r"(done)
+                     : "r"(bar), "r"(parity)
+                     : "memory");
+    while (!done);
 }
 
 /* ---- TMA ---- */

@@ -29,7 +29,8 @@ inline bool launch_overlaps = true;
 
 /* Launch kernel<<<grid, block, smem, stream>>>(args...). The kernel may start before the preceding
  * one on the stream has ended (programmatic dependent launch): it must call dep_wait() before it
- * touches anything but weights. (On GPUs before 9.0 it is an ordinary launch.) */
+ * touches anything but weights. (On GPUs before 9.0 it is an ordinary launch. One kernel waits
+ * differently: attention of trees' rows, split_args.beside.) */
 template <class... P, class... A>
 static inline cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem,
                                  cudaStream_t stream, A... args)

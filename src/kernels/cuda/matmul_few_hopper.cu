@@ -43,7 +43,7 @@ enum {
     SMEM_SIZE = 227 << 10 /* most shared memory of a block */
 };
 
-/* Bytes of the ring of x: about 16 steps, which cover its latency. */
+/* Bytes of the ring of x: 5 to 16 steps, which cover its latency. */
 static constexpr int x_ring_size(int columns)
 {
     return parts(columns) > 1 ? 80 << 10 : 64 << 10;

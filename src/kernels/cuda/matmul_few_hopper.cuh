@@ -1,8 +1,9 @@
 /* The work of a block of matmul_few_hopper.cu: one thread requests the weights, one requests x, two
- * or three warpgroups multiply and finish the tiles, the other warps find the rows' scales.
+ * or three warpgroups multiply and finish the tiles, the other warps find the rows' scales. What
+ * differs if two blocks share K is in matmul_few_pair_hopper.cuh.
  *
- * Weights and x have separate rings of stages. Each block needs all of x, again for each tile; x
- * comes from L2 with a short latency, while the weights' ring must hide the latency of memory. */
+ * Weights and x have separate rings of stages. A block needs x again for each tile; it comes from
+ * L2 with a short latency, while the weights' ring must hide the latency of memory. */
 #ifndef PV_KERNELS_CUDA_MATMUL_FEW_HOPPER_CUH
 #define PV_KERNELS_CUDA_MATMUL_FEW_HOPPER_CUH
 
@@ -350,7 +351,7 @@ __device__ static inline struct place place_of(const stream_args &a, const strea
     p.col = col0 + col;
     p.row = row0 + in_tile;
     p.at = col * sum_step(N) + in_tile;
-    p.there = p.col < a.n && p.row < j.out;
+    p.there = col < sum_columns(N) && p.col < a.n && p.row < j.out;
     return p;
 }
 

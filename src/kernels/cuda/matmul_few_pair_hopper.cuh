@@ -1,7 +1,12 @@
 /* The work of a pair of blocks of matmul_few_hopper.cu, which share the K of a tile. Each computes
  * one of the two chains of sums, and finishes one half of the columns. Sums go through the other
  * block's shared memory: three warpgroups multiply, exchange sums and go on to the next tile, while
- * two warps finish the last one. */
+ * two warps finish the last one.
+ *
+ * A block must not end as long as the other one may access its shared memory. It does not, because
+ * it waits for whatever the other one does there: for the sums of each of its tiles, and before
+ * each tile but the first for the message that the other one has room. After the last tile no
+ * message is sent. */
 #ifndef PV_KERNELS_CUDA_MATMUL_FEW_PAIR_HOPPER_CUH
 #define PV_KERNELS_CUDA_MATMUL_FEW_PAIR_HOPPER_CUH
 
@@ -90,7 +95,7 @@ __device__ static inline void swap_sums(const stream_args &a, float (&c)[N / 2],
             c[r] = odd ? hi : lo;
             c[HALF + r] = odd ? lo : hi;
         }
-        barrier_wait(e.room, e.parity ^ 1);
+        barrier_wait_peer(e.room, e.parity ^ 1);
 #pragma unroll
         for (int j = 0; j < HALF / 4; j++) {
             const float *r = c + HALF + 4 * j;
@@ -98,7 +103,7 @@ __device__ static inline void swap_sums(const stream_args &a, float (&c)[N / 2],
                 store_peer(e.peer_sums + (uint32_t)(j * a.busy + (int)threadIdx.x) * 16,
                            e.peer_full, make_float4(r[0], r[1], r[2], r[3]));
         }
-        barrier_wait(e.full, e.parity);
+        barrier_wait_peer(e.full, e.parity);
 #pragma unroll
         for (int j = 0; j < HALF / 4; j++)
             if (8 * j < here) {
