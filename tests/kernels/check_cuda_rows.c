@@ -81,10 +81,13 @@ static void walk_close(struct walk *k)
 
 /* ---- chains ---- */
 
-static void check_chains(struct walk *k)
+/* The chain in steps of `least` rows and more. */
+static void check_chains(struct walk *k, int least)
 {
     static const int counts[] = { 2, 3, 5, 8, 26, 33, 41, 64, 66, 128 };
     for (size_t c = 0; c < sizeof counts / sizeof counts[0] && counts[c] <= k->chain; c++) {
+        if (counts[c] < least)
+            continue;
         seq_load(&k->s, k->before);
         for (int i = 0; i < k->chain; i += counts[c]) {
             int n = k->chain - i < counts[c] ? k->chain - i : counts[c];
@@ -400,7 +403,7 @@ void check_rows(struct cuda_check *t, const struct rig_shape *shape, enum dtype 
     if (rig_open(&g, t, shape, type, RIG_PLAIN, n > MANY_ROWS ? n : MANY_ROWS, context + KV_CHUNK,
                  n + DECOYS)) {
         walk_open(k, &g, cached, chain);
-        check_chains(k);
+        check_chains(k, 2);
         check_finish_rows(k);
         check_trees(k);
         check_runs(k);
@@ -420,7 +423,7 @@ void check_wide_rows(struct cuda_check *t, const struct rig_shape *shape, int ch
     int context = (chain + KV_CHUNK) / KV_CHUNK * KV_CHUNK;
     if (rig_open(&g, t, shape, DTYPE_BF16, RIG_PLAIN, MANY_ROWS, context + KV_CHUNK, chain)) {
         walk_open(k, &g, 0, chain);
-        check_chains(k);
+        check_chains(k, 26);
         walk_close(k);
         rig_close(&g);
     }
