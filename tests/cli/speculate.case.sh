@@ -98,7 +98,7 @@ same holistic_terms -d other.gguf --method hippo --terms attention,space --layer
 same holistic_tree -d other.gguf --method sd-tree --view holistic --terms time --ratio 0.75
 same alignment_text -d other.gguf --method parallelvlm --layer 1 --text after
 run $ask -d self --method pearl --stats
-verdict parallel_stats "$(grep -qE '^at once +[0-9]+ rounds: window [0-9]+, [0-9]+ of the threads draft' err ||
+verdict parallel_stats "$(grep -qE '^at once +[0-9]+ rounds?: window [0-9]+, [0-9]+ of the threads draft' err ||
     echo "nothing about the schedule")"
 succeeds speculate_rejection '"method":"sd"' $ask --json -d other.gguf --method sd --accept rejection \
     --temp 0.8
