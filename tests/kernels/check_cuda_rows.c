@@ -423,7 +423,7 @@ void check_wide_rows(struct cuda_check *t, const struct rig_shape *shape, int ch
     int context = (chain + KV_CHUNK) / KV_CHUNK * KV_CHUNK;
     if (rig_open(&g, t, shape, DTYPE_BF16, RIG_PLAIN, MANY_ROWS, context + KV_CHUNK, chain)) {
         walk_open(k, &g, 0, chain);
-        check_chains(k, 26);
+        check_chains(k, 41);
         walk_close(k);
         rig_close(&g);
     }

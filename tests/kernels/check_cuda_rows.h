@@ -8,7 +8,7 @@
 void check_rows(struct cuda_check *t, const struct rig_shape *shape, enum dtype type, int cached,
                 int chain);
 
-/* The same for chains alone, in steps of 26 rows and more, with weights in BF16: wide layers. */
+/* The same for chains alone, in steps of 41 rows and more, with weights in BF16: wide layers. */
 void check_wide_rows(struct cuda_check *t, const struct rig_shape *shape, int chain);
 
 /* check_cuda_f8.c: how the codes of an F8 cache are read. */
