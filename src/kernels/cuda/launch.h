@@ -27,25 +27,41 @@
 /* Whether the GPU supports overlapping launches (9.0 and later); set when one is opened. */
 inline bool launch_overlaps = true;
 
-/* Launch kernel<<<grid, block, smem, stream>>>(args...). The kernel may start before the preceding
- * one on the stream has ended (programmatic dependent launch): it must call dep_wait() before it
- * touches anything but weights. (On GPUs before 9.0 it is an ordinary launch. One kernel waits
- * differently: attention of trees' rows, split_args.beside.) */
+/* Launch kernel<<<grid, block, smem, stream>>>(args...). `overlap`: it may start before the
+ * preceding one on the stream has ended; `together`: blocks of a cluster. */
 template <class... P, class... A>
-static inline cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem,
-                                 cudaStream_t stream, A... args)
+static inline cudaError_t launch_as(bool overlap, unsigned together, void (*kernel)(P...),
+                                    dim3 grid, dim3 block, size_t smem, cudaStream_t stream,
+                                    A... args)
 {
     cudaLaunchConfig_t c = {};
-    cudaLaunchAttribute a[1];
+    cudaLaunchAttribute a[2];
     c.gridDim = grid;
     c.blockDim = block;
     c.dynamicSmemBytes = smem;
     c.stream = stream;
-    a[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    a[0].val.programmaticStreamSerializationAllowed = 1;
     c.attrs = a;
-    c.numAttrs = launch_overlaps ? 1 : 0;
+    if (overlap) {
+        a[c.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        a[c.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (together > 1) {
+        a[c.numAttrs].id = cudaLaunchAttributeClusterDimension;
+        a[c.numAttrs].val.clusterDim.x = together;
+        a[c.numAttrs].val.clusterDim.y = 1;
+        a[c.numAttrs++].val.clusterDim.z = 1;
+    }
     return cudaLaunchKernelEx(&c, kernel, (P)args...);
+}
+
+/* A kernel that may start before the preceding one has ended (programmatic dependent launch): it
+ * must call dep_wait() before it touches anything but weights. (On GPUs before 9.0 it is an
+ * ordinary launch. One kernel waits differently: attention of trees' rows, split_args.beside.) */
+template <class... P, class... A>
+static inline cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem,
+                                 cudaStream_t stream, A... args)
+{
+    return launch_as(launch_overlaps, 1, kernel, grid, block, smem, stream, args...);
 }
 
 /* The same for a kernel whose blocks 2 i and 2 i + 1 run at the same time and reach each other's
@@ -54,33 +70,15 @@ template <class... P, class... A>
 static inline cudaError_t launch_pairs(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem,
                                        cudaStream_t stream, A... args)
 {
-    cudaLaunchConfig_t c = {};
-    cudaLaunchAttribute a[2];
-    c.gridDim = grid;
-    c.blockDim = block;
-    c.dynamicSmemBytes = smem;
-    c.stream = stream;
-    a[0].id = cudaLaunchAttributeClusterDimension;
-    a[0].val.clusterDim.x = 2;
-    a[0].val.clusterDim.y = a[0].val.clusterDim.z = 1;
-    a[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    a[1].val.programmaticStreamSerializationAllowed = 1;
-    c.attrs = a;
-    c.numAttrs = launch_overlaps ? 2 : 1;
-    return cudaLaunchKernelEx(&c, kernel, (P)args...);
+    return launch_as(launch_overlaps, 2, kernel, grid, block, smem, stream, args...);
 }
 
-/* The same for a kernel that starts when all earlier kernels have ended. */
+/* The same as launch() for a kernel that starts when all earlier kernels have ended. */
 template <class... P, class... A>
 static inline cudaError_t launch_after(void (*kernel)(P...), dim3 grid, dim3 block, size_t smem,
                                        cudaStream_t stream, A... args)
 {
-    cudaLaunchConfig_t c = {};
-    c.gridDim = grid;
-    c.blockDim = block;
-    c.dynamicSmemBytes = smem;
-    c.stream = stream;
-    return cudaLaunchKernelEx(&c, kernel, (P)args...);
+    return launch_as(false, 1, kernel, grid, block, smem, stream, args...);
 }
 
 /* Dynamic shared memory as an array of T, 128-byte aligned. */
