@@ -219,14 +219,14 @@ template <int N> __device__ static inline void find_scales(const stream_args &a,
     }
 }
 
-/* An output is the sum of two chains over K: even and odd steps. A place in a ring of weights and
- * in one of x: */
+/* Addresses in shared memory of a tile of weights and of the rows of x for the same step. (An
+ * output is the sum of two chains over K, the even steps and the odd ones.) */
 struct operands {
     uint32_t w, x;
 };
 
-/* The k-th 16 columns of a tile. One addition to a descriptor, of which no carry leaves the lower
- * half. */
+/* The descriptor of the k-th 16 columns of a tile: that of the tile plus a number, which never
+ * carries into the upper half. */
 __device__ static inline uint64_t part_of(uint32_t tile, int k)
 {
     uint64_t d = tile_descriptor(tile, 0);
@@ -257,7 +257,7 @@ __device__ static inline struct operands take(const struct ring &w, const struct
     return { stage_at(w) + mine, stage_at(x) };
 }
 
-/* The warp has finished with a stage of both rings, the next one to release. */
+/* The warp has finished with the current stage of both rings; go on to the next. */
 __device__ static inline void release(struct ring &w, struct ring &x)
 {
     int lane = (int)threadIdx.x % 32;
