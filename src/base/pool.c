@@ -1,19 +1,21 @@
-/* The thread pool. A region is announced by raising `generation`; workers that still spin see it
- * at once, those that went to sleep are woken through the condition variable. `sleepers` is raised
- * under the lock before the last look at `generation`, and looked at after raising it, both
+/* The thread pool. A region is announced by raising `generation`, its end by raising `ended`, the
+ * meeting of all threads by raising `phase`. Whoever waits for one of them spins a while and then
+ * sleeps until the counter changes: on a machine where others work too, a thread that kept spinning
+ * or yielding would take the core from the thread that it waits for. `sleepers` is raised under the
+ * lock before the last look at a counter, and looked at after raising the counter, both
  * sequentially consistent, so that no wake-up is lost. */
 #include "base/pool.h"
 
+#include "base/cpu.h"
 #include "base/mem.h"
 #include "base/thread.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 
 enum {
-    SPIN_WORKER = 4000, /* looks before a worker sleeps: some 100 us */
-    SPIN_YIELD = 2000   /* looks before the caller begins to yield (more threads than cores) */
+    SPINS = 4000,     /* looks before a thread sleeps: some 100 us */
+    SPINS_SHARED = 50 /* where there are more threads than cores */
 };
 
 struct worker {
@@ -25,12 +27,14 @@ struct worker {
 struct pool {
     int n;
     int n_started;
+    int spins;
     pool_fn *fn;
     void *ctx;
     _Alignas(64) atomic_uint generation;
     _Alignas(64) atomic_int finished;
+    atomic_uint ended;
     _Alignas(64) atomic_int arrived;
-    _Alignas(64) atomic_uint barrier_phase;
+    _Alignas(64) atomic_uint phase;
     atomic_int sleepers;
     atomic_bool stop;
     pthread_mutex_t lock;
@@ -47,21 +51,32 @@ static inline void relax(void)
 #endif
 }
 
-static unsigned wait_generation(struct pool *p, unsigned last)
+/* Wait until a counter is no longer `last`; what it is then. */
+static unsigned wait_change(struct pool *p, atomic_uint *counter, unsigned last)
 {
-    for (int i = 0; i < SPIN_WORKER; i++) {
-        unsigned g = atomic_load_explicit(&p->generation, memory_order_acquire);
-        if (g != last)
-            return g;
+    for (int i = 0; i < p->spins; i++) {
+        unsigned now = atomic_load_explicit(counter, memory_order_acquire);
+        if (now != last)
+            return now;
         relax();
     }
     pthread_mutex_lock(&p->lock);
     atomic_fetch_add(&p->sleepers, 1);
-    while (atomic_load(&p->generation) == last)
+    while (atomic_load(counter) == last)
         pthread_cond_wait(&p->wake, &p->lock);
     atomic_fetch_sub(&p->sleepers, 1);
     pthread_mutex_unlock(&p->lock);
-    return atomic_load(&p->generation);
+    return atomic_load(counter);
+}
+
+static void raise_counter(struct pool *p, atomic_uint *counter)
+{
+    atomic_fetch_add(counter, 1);
+    if (atomic_load(&p->sleepers) > 0) {
+        pthread_mutex_lock(&p->lock);
+        pthread_cond_broadcast(&p->wake);
+        pthread_mutex_unlock(&p->lock);
+    }
 }
 
 static void *worker_main(void *arg)
@@ -70,21 +85,12 @@ static void *worker_main(void *arg)
     struct pool *p = w->pool;
     unsigned last = 0;
     for (;;) {
-        last = wait_generation(p, last);
+        last = wait_change(p, &p->generation, last);
         if (atomic_load(&p->stop))
             return NULL;
         p->fn(p->ctx, w->index, p->n);
-        atomic_fetch_add_explicit(&p->finished, 1, memory_order_release);
-    }
-}
-
-static void announce(struct pool *p)
-{
-    atomic_fetch_add(&p->generation, 1);
-    if (atomic_load(&p->sleepers) > 0) {
-        pthread_mutex_lock(&p->lock);
-        pthread_cond_broadcast(&p->wake);
-        pthread_mutex_unlock(&p->lock);
+        if (atomic_fetch_add(&p->finished, 1) == p->n - 2)
+            raise_counter(p, &p->ended);
     }
 }
 
@@ -98,6 +104,7 @@ enum pv_status pool_open(struct pool **out, int n_threads, struct pv_error *err)
     if (!p)
         return fail_nomem(err, sizeof *p);
     p->n = n_threads;
+    p->spins = n_threads > cpu_count() ? SPINS_SHARED : SPINS;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
     for (int i = 1; i < n_threads; i++) {
@@ -118,7 +125,7 @@ void pool_close(struct pool **pool)
     if (!p)
         return;
     atomic_store(&p->stop, true);
-    announce(p);
+    raise_counter(p, &p->generation);
     for (int i = 1; i <= p->n_started; i++)
         pthread_join(p->worker[i].thread, NULL);
     pthread_mutex_destroy(&p->lock);
@@ -138,16 +145,13 @@ void pool_run(struct pool *p, pool_fn *fn, void *ctx)
         fn(ctx, 0, 1);
         return;
     }
+    unsigned ended = atomic_load_explicit(&p->ended, memory_order_relaxed);
     p->fn = fn;
     p->ctx = ctx;
     atomic_store_explicit(&p->finished, 0, memory_order_relaxed);
-    announce(p);
+    raise_counter(p, &p->generation);
     fn(ctx, 0, p->n);
-    for (int i = 0; atomic_load_explicit(&p->finished, memory_order_acquire) != p->n - 1; i++) {
-        relax();
-        if (i > SPIN_YIELD)
-            sched_yield();
-    }
+    (void)wait_change(p, &p->ended, ended);
 }
 
 void pool_barrier(struct pool *p)
@@ -155,15 +159,11 @@ void pool_barrier(struct pool *p)
     unsigned phase;
     if (p->n == 1)
         return;
-    phase = atomic_load_explicit(&p->barrier_phase, memory_order_relaxed);
+    phase = atomic_load_explicit(&p->phase, memory_order_relaxed);
     if (atomic_fetch_add(&p->arrived, 1) == p->n - 1) {
         atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
-        atomic_store_explicit(&p->barrier_phase, phase + 1, memory_order_release);
-        return;
-    }
-    for (int i = 0; atomic_load_explicit(&p->barrier_phase, memory_order_acquire) == phase; i++) {
-        relax();
-        if (i > SPIN_YIELD)
-            sched_yield();
+        raise_counter(p, &p->phase);
+    } else {
+        (void)wait_change(p, &p->phase, phase);
     }
 }
