@@ -3,7 +3,6 @@
  * time, whichever of the host's threads it comes from, so that the state here is the launch's. */
 #include "cudasim/cudasim.h"
 #include "cudasim/inside.h"
-#include <memory>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,8 +47,13 @@ enum {
     STACK = 256 * 1024,
 #endif
     GUARD = 64 * 1024, /* below the stack, a page of any size */
-    MAX_BLOCKS = 2,    /* of a cluster */
+    /* Tops of stacks that lie a power of two apart share few sets of a cache. */
+    APART = 37 * 64,
+    COLOURS = 24,
+    LAST_FRAMES = 8 * 1024,
+    MAX_BLOCKS = 2, /* of a cluster */
     MAX_THREADS = 1024 * MAX_BLOCKS,
+    MAX_WARPS = MAX_THREADS / 32,
     MAX_COPIES = 256 /* of a thread, open at a time */
 };
 
@@ -64,6 +68,7 @@ struct copy {
 struct fibre {
     void *sp;
     char *stack; /* above the guard */
+    char *top;   /* where it begins to be used */
 #if !defined __x86_64__ && !defined __aarch64__
     ucontext_t context;
 #endif
@@ -81,10 +86,18 @@ struct fibre {
     int answer;
     cudasim_together together;
     unsigned mask;
-    void *arg;
     /* copies under way */
     std::vector<copy> copies;
     int group;
+};
+
+struct warp {
+    unsigned alive;            /* lanes that have not ended */
+    unsigned waiting;          /* lanes in an operation, with its arguments */
+    bool mixed;                /* not all of them in the same */
+    cudasim_together together; /* of the first that came */
+    unsigned mask;
+    void *arg[32];
 };
 
 static struct {
@@ -97,18 +110,17 @@ static struct {
         const char *file; /* where those who wait at a barrier do */
         int line;
     } of[MAX_BLOCKS];
-    unsigned lanes[MAX_THREADS / 32]; /* of each warp, not ended */
-    int in_warp[MAX_THREADS / 32];    /* lanes in an operation of their warp */
-    bool downwards;                   /* the order in which threads run */
-    bool ahead;                       /* a warp runs as far as it can before the next does */
-    std::vector<int> queue;           /* a ring of n */
-    int first, queued;
+    warp warps[MAX_WARPS];
+    bool downwards;            /* the order in which threads run */
+    bool ahead;                /* a warp runs as far as it can before the next does */
+    fibre *queue[MAX_THREADS]; /* a ring */
+    unsigned first, queued;
     fibre *now;
     long long clock;
 } block;
 
-static std::vector<std::unique_ptr<fibre>> fibres;
-static fibre host; /* where a block was started from */
+static fibre fibres[MAX_THREADS]; /* those with a stack have been used */
+static fibre host;                /* where a block was started from */
 
 void cudasim_fail(const char *format, ...)
 {
@@ -234,35 +246,37 @@ static void go(fibre *from, fibre *to, bool for_good)
     arrived(from);
 }
 
-static fibre *fibre_new()
+static void fibre_open(fibre *f)
 {
-    fibre *f = new fibre();
     void *p = mmap(nullptr, STACK + GUARD, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED || mprotect(p, GUARD, PROT_NONE))
         cudasim_fail("no memory for the stack of a thread");
     f->stack = (char *)p + GUARD;
+    f->number = (int)(f - fibres);
+    f->top = f->stack + STACK - f->number % COLOURS * APART;
 #ifdef CUDASIM_TSAN
     f->tsan = __tsan_create_fiber(0);
 #endif
-    return f;
 }
 
 /* A fibre at the start of the kernel. */
 static void fibre_reset(fibre *f)
 {
 #ifdef CUDASIM_ASAN
-    __asan_unpoison_memory_region(f->stack, STACK);
+    /* The kernel's frames have returned when a thread ends, but for fibre_main and what it calls.
+     */
+    __asan_unpoison_memory_region(f->top - LAST_FRAMES, LAST_FRAMES);
 #endif
 #if defined __x86_64__ || defined __aarch64__
-    void **sp = (void **)(f->stack + STACK) - FRAME;
+    void **sp = (void **)f->top - FRAME;
     memset(sp, 0, sizeof(void *) * FRAME);
     sp[RETURN] = (void *)fibre_main;
     f->sp = sp;
 #else
     getcontext(&f->context);
     f->context.uc_stack.ss_sp = f->stack;
-    f->context.uc_stack.ss_size = STACK;
+    f->context.uc_stack.ss_size = (size_t)(f->top - f->stack);
     f->context.uc_link = nullptr;
     makecontext(&f->context, fibre_main, 0);
 #endif
@@ -276,12 +290,8 @@ static void fibre_reset(fibre *f)
 
 static void make_ready(fibre *f, bool first)
 {
-    if (f->state == IN_WARP)
-        block.in_warp[f->number / 32]--;
     f->state = READY;
-    if (first)
-        block.first = (block.first + block.n - 1) % block.n;
-    block.queue[(size_t)((block.first + (first ? 0 : block.queued)) % block.n)] = f->number;
+    block.queue[(first ? --block.first : block.first + block.queued) % MAX_THREADS] = f;
     block.queued++;
 }
 
@@ -289,12 +299,12 @@ static void release_barrier(int rank)
 {
     int count = 0;
     for (int i = 0; i < block.n; i++) {
-        const fibre *f = fibres[(size_t)i].get();
+        const fibre *f = &fibres[i];
         count += f->rank == rank && f->state == AT_BARRIER && f->predicate;
     }
     block.of[rank].at_barrier = 0;
     for (int i = 0; i < block.n; i++) {
-        fibre *f = fibres[(size_t)(block.downwards ? block.n - 1 - i : i)].get();
+        fibre *f = &fibres[block.downwards ? block.n - 1 - i : i];
         if (f->rank != rank || f->state != AT_BARRIER)
             continue;
         f->answer = count;
@@ -310,36 +320,34 @@ static bool anyone()
     return false;
 }
 
-static fibre *lane_of(int warp, int lane)
+/* Do what these lanes of a warp wait for, and let them go on. */
+static void do_together(warp *w, unsigned lanes, cudasim_together together, unsigned mask)
 {
-    int i = warp * 32 + lane;
-    return i < block.n && fibres[(size_t)i]->state != ENDED ? fibres[(size_t)i].get() : nullptr;
-}
-
-/* Do what the lanes of f's mask wait for, when all of them do. */
-static bool try_warp(fibre *f)
-{
-    void *arg[32] = {};
-    int warp = f->number / 32;
-    unsigned wanted = f->mask & block.lanes[warp];
-    if (block.in_warp[warp] < (wanted == ~0u ? 32 : __builtin_popcount(wanted)))
-        return false;
-    for (int i = 0; i < 32; i++) {
-        fibre *l = lane_of(warp, i);
-        if (!(f->mask >> i & 1) || !l)
-            continue;
-        if (l->state != IN_WARP || l->together != f->together || l->mask != f->mask)
-            return false;
-        arg[i] = l->arg;
-    }
-    cudasim_together together = f->together;
-    unsigned mask = f->mask;
+    void *arg[32];
+    for (int i = 0; i < 32; i++)
+        arg[i] = lanes >> i & 1 ? w->arg[i] : nullptr;
+    w->waiting &= ~lanes;
     if (together)
         together(arg, mask);
+    fibre *first = &fibres[(w - block.warps) * 32];
     for (int i = 0; i < 32; i++)
-        if (arg[i])
-            make_ready(lane_of(warp, i), block.ahead);
-    return true;
+        if (lanes >> i & 1)
+            make_ready(first + i, block.ahead);
+}
+
+/* Where all lanes that f's mask names wait for the same, do it. Mostly the whole warp does. */
+static void try_warp(fibre *f)
+{
+    warp *w = &block.warps[f->number / 32];
+    unsigned wanted = f->mask & w->alive;
+    if ((w->waiting & wanted) != wanted)
+        return;
+    for (int i = 0; w->mixed && i < 32; i++) {
+        const fibre *l = &fibres[f->number / 32 * 32 + i];
+        if (wanted >> i & 1 && (l->together != f->together || l->mask != f->mask))
+            return;
+    }
+    do_together(w, wanted, f->together, f->mask);
 }
 
 [[noreturn]] static void stuck()
@@ -348,7 +356,7 @@ static bool try_warp(fibre *f)
     fprintf(stderr, "CUDA simulator: threads wait for each other for ever\n");
     int told = 0;
     for (int i = 0; i < block.n && told < 16; i++) {
-        fibre *f = fibres[(size_t)i].get(), *b = i ? fibres[(size_t)i - 1].get() : nullptr;
+        const fibre *f = &fibres[i], *b = i ? f - 1 : nullptr;
         if (b && b->state == f->state && b->where == f->where && b->line == f->line &&
             b->mask == f->mask)
             continue;
@@ -372,11 +380,10 @@ static void give_way(bool for_good)
         go(f, &host, for_good);
         return;
     }
-    int next = block.queue[(size_t)block.first];
-    block.first = (block.first + 1) % block.n;
+    fibre *next = block.queue[block.first++ % MAX_THREADS];
     block.queued--;
-    if (next != f->number)
-        go(f, fibres[(size_t)next].get(), for_good);
+    if (next != f)
+        go(f, next, for_good);
 }
 
 static void copies_until(fibre *f, int group);
@@ -390,13 +397,13 @@ static void fibre_main()
     f->state = ENDED;
     auto &its = block.of[f->rank];
     its.alive--;
-    block.lanes[f->number / 32] &= ~(1u << f->number % 32);
+    warp *w = &block.warps[f->number / 32];
+    w->alive &= ~(1u << f->number % 32);
     if (its.alive && its.at_barrier == its.alive)
         release_barrier(f->rank);
-    int warp = f->number / 32;
-    for (int i = 0; i < 32; i++) {
-        fibre *l = lane_of(warp, i);
-        if (l && l->state == IN_WARP && l->mask >> f->number % 32 & 1)
+    for (int i = 0; i < 32 && w->waiting; i++) {
+        fibre *l = &fibres[f->number / 32 * 32 + i];
+        if (w->waiting >> i & 1 && l->mask >> f->number % 32 & 1)
             try_warp(l);
     }
     give_way(true);
@@ -428,18 +435,24 @@ int cudasim_barrier(const char *file, int line, bool predicate)
 void cudasim_warp(const char *name, cudasim_together together, unsigned mask, bool whole, void *arg)
 {
     fibre *f = block.now;
+    warp *w = &block.warps[f->number / 32];
     if (!(mask >> f->number % 32 & 1))
         cudasim_fail("%s: the mask %08x leaves out the lane itself", name, mask);
-    if (whole && block.lanes[f->number / 32] != ~0u)
-        cudasim_fail("%s needs 32 lanes, and only %08x are there", name,
-                     block.lanes[f->number / 32]);
+    if (whole && w->alive != ~0u)
+        cudasim_fail("%s needs 32 lanes, and only %08x are there", name, w->alive);
     f->state = IN_WARP;
-    block.in_warp[f->number / 32]++;
     f->where = name;
     f->line = 0;
     f->together = together;
     f->mask = mask;
-    f->arg = arg;
+    if (!w->waiting) {
+        w->mixed = false;
+        w->together = together;
+        w->mask = mask;
+    }
+    w->mixed = w->mixed || w->together != together || w->mask != mask;
+    w->waiting |= 1u << f->number % 32;
+    w->arg[f->number % 32] = arg;
     try_warp(f);
     give_way(false);
 }
@@ -479,10 +492,7 @@ int cudasim_rank()
 
 unsigned __activemask()
 {
-    unsigned mask = 0;
-    for (int i = 0; i < 32; i++)
-        mask |= (unsigned)(lane_of(block.now->number / 32, i) != nullptr) << i;
-    return mask;
+    return block.warps[block.now->number / 32].alive;
 }
 
 /* Run `together` blocks of n threads each, which begin at block `first` of the grid. */
@@ -490,18 +500,15 @@ static void run_blocks(int n, int together, size_t first)
 {
     block.n = n * together;
     block.first = block.queued = 0;
-    block.queue.resize((size_t)block.n);
-    memset(block.lanes, 0, sizeof block.lanes);
-    memset(block.in_warp, 0, sizeof block.in_warp);
+    memset(block.warps, 0, sizeof *block.warps * (size_t)((block.n + 31) / 32));
     for (int r = 0; r < together; r++) {
         block.of[r].alive = n;
         block.of[r].at_barrier = 0;
     }
     for (int i = 0; i < block.n; i++) {
-        block.lanes[i / 32] |= 1u << i % 32;
-        fibre *f = fibres[(size_t)i].get();
+        block.warps[i / 32].alive |= 1u << i % 32;
+        fibre *f = &fibres[i];
         fibre_reset(f);
-        f->number = i;
         f->rank = i / n;
         unsigned u = (unsigned)(i % n);
         size_t b = first + (size_t)f->rank;
@@ -510,7 +517,7 @@ static void run_blocks(int n, int together, size_t first)
                            (unsigned)(b / gridDim.x / gridDim.y) };
     }
     for (int i = 0; i < block.n; i++)
-        make_ready(fibres[(size_t)(block.downwards ? block.n - 1 - i : i)].get(), false);
+        make_ready(&fibres[block.downwards ? block.n - 1 - i : i], false);
     block.now = &host;
     host.number = -1;
 #ifdef CUDASIM_TSAN
@@ -531,8 +538,9 @@ void cudasim_run_grid(const cudasim_site &site, dim3 grid, dim3 threads, size_t 
     block.site = site;
     if (site.together > 1 && n % 32)
         cudasim_fail("blocks of a cluster with %d threads: not whole warps", n);
-    while (fibres.size() < (size_t)(n * site.together))
-        fibres.emplace_back(fibre_new());
+    for (int i = 0; i < n * site.together; i++)
+        if (!fibres[i].stack)
+            fibre_open(&fibres[i]);
     block.body = &body;
     gridDim = grid;
     blockDim = threads;
@@ -722,40 +730,51 @@ static float from_f16(uint16_t u)
     return __half2float(__half{ u });
 }
 
-/* Lane 4 g + t holds rows g and g + 8 and columns 2 t and 2 t + 1 of c. */
-static float *place(void *const arg[32], int row, int col)
-{
-    return &((fragments *)arg[row % 8 * 4 + col / 2])->c[row / 8 * 2 + col % 2];
-}
-
-/* The products added up, then to c: as wgmma does it in sm90.h, for theirs are the same bits. */
-static void multiply(void *const arg[32], int depth, const double a[16][16], const double b[16][8])
+void cudasim_add_up(double sum[16][8], int depth, const double a[16][16], const double b[16][8])
 {
     for (int row = 0; row < 16; row++) {
-        double sum[8] = {};
+        double its[8] = {};
         for (int k = 0; k < depth; k++)
             for (int col = 0; col < 8; col++)
-                sum[col] += a[row][k] * b[k][col];
-        for (int col = 0; col < 8; col++)
-            *place(arg, row, col) = (float)(*place(arg, row, col) + sum[col]);
+                its[col] += a[row][k] * b[k][col];
+        memcpy(sum[row], its, sizeof its);
+    }
+}
+
+/* The sums, then to c: as wgmma does it in sm90.h, for theirs are the same bits. Lane 4 g + t holds
+ * rows g and g + 8 and columns 2 t and 2 t + 1 of c. */
+static void multiply(void *const arg[32], int depth, const double a[16][16], const double b[16][8])
+{
+    double sum[16][8];
+    cudasim_add_up(sum, depth, a, b);
+    for (int l = 0; l < 32; l++) {
+        float *c = ((const fragments *)arg[l])->c;
+        for (int i = 0; i < 4; i++)
+            c[i] = (float)(c[i] + sum[l / 4 + i / 2 * 8][l % 4 * 2 + i % 2]);
     }
 }
 
 template <float (*number)(uint16_t)> static void multiply16(void *const arg[32])
 {
+    uint32_t pairs_a[16][8], pairs_b[8][8]; /* of neighbours in k; b by columns */
+    uint16_t halves_a[16][16], halves_b[8][16];
     double a[16][16], b[16][8];
     for (int l = 0; l < 32; l++) {
         const fragments *f = (const fragments *)arg[l];
         int g = l / 4, t = l % 4;
-        for (int i = 0; i < 8; i++) {
-            uint16_t u = (uint16_t)(f->a[i / 2] >> i % 2 * 16);
-            a[g + i / 2 % 2 * 8][t * 2 + i % 2 + i / 4 * 8] = (double)number(u);
-        }
-        for (int i = 0; i < 4; i++) {
-            uint16_t u = (uint16_t)(f->b[i / 2] >> i % 2 * 16);
-            b[t * 2 + i % 2 + i / 2 * 8][g] = (double)number(u);
-        }
+        for (int i = 0; i < 4; i++)
+            pairs_a[g + i % 2 * 8][t + i / 2 * 4] = f->a[i];
+        for (int i = 0; i < 2; i++)
+            pairs_b[g][t + i * 4] = f->b[i];
     }
+    memcpy(halves_a, pairs_a, sizeof halves_a);
+    memcpy(halves_b, pairs_b, sizeof halves_b);
+    for (int row = 0; row < 16; row++)
+        for (int k = 0; k < 16; k++)
+            a[row][k] = (double)number(halves_a[row][k]);
+    for (int k = 0; k < 16; k++)
+        for (int col = 0; col < 8; col++)
+            b[k][col] = (double)number(halves_b[col][k]);
     multiply(arg, 16, a, b);
 }
 

@@ -282,6 +282,9 @@ void load_matrix4_trans(uint32_t r[4], const void *shared);
 void load_matrix2(uint32_t r[2], const void *shared);
 void load_matrix2_trans(uint32_t r[2], const void *shared);
 
+/* sum [16 x 8] = a [16 x depth] b [depth x 8], the products of each added up in the order of k. */
+void cudasim_add_up(double sum[16][8], int depth, const double a[16][16], const double b[16][8]);
+
 /* Sums in double in the order of k, rounded once. */
 void mma_bf16(float c[4], const uint32_t a[4], const uint32_t b[2]);
 void mma_f16(float c[4], const uint32_t a[4], const uint32_t b[2]);

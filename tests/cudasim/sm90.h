@@ -1,7 +1,7 @@
 /* Simulator of CUDA, part 4: Hopper's own instructions as src/kernels/cuda/hopper.h names them.
  * Barriers in shared memory count arrivals and bytes; boxes of TMA arrive at once, as
- * swizzled as there; wgmma reads its operands where its descriptors say, each thread for its own
- * numbers. Addresses of shared memory begin at a multiple of 1024, as tiles want it. */
+ * swizzled as there; wgmma reads its operands where its descriptors say, for a warp at a time.
+ * Addresses of shared memory begin at a multiple of 1024, as tiles want it. */
 #ifndef PV_TESTS_CUDASIM_SM90_H
 #define PV_TESTS_CUDASIM_SM90_H
 
@@ -313,10 +313,8 @@ static inline void wgmma_fence()
 static inline void wgmma_commit()
 {
 }
-/* All lanes of a warp meet here. */
 template <int N> static inline void wgmma_wait()
 {
-    __syncwarp();
 }
 template <int N> static inline void pin(float (&r)[N])
 {
@@ -331,86 +329,94 @@ static inline void hold(int)
 {
 }
 
-/* Number (mn, k) of an operand of BF16. */
-static inline double cudasim_operand(uint64_t d, int mn, int k, bool mn_major)
+/* Number (mn, k) of an operand of BF16 in this shared memory, which begins at address 0. */
+static inline double cudasim_operand(const uint8_t *memory, uint64_t d, int mn, int k,
+                                     bool mn_major)
 {
     uint32_t start = (uint32_t)(d & 0x3fff) << 4, between = (uint32_t)(d >> 16 & 0x3fff) << 4;
     uint32_t group = (uint32_t)(d >> 32 & 0x3fff) << 4, at;
     uint16_t half;
-    float f;
-    if (d >> 62 != 1)
-        cudasim_fail("an operand that is not swizzled by 128 bytes");
     at = mn_major ? (uint32_t)(mn / 64 * (int)between + mn % 64 * 2 + k % 8 * 128) +
                         (uint32_t)(k / 8) * group
                   : (uint32_t)(mn / 8) * group + (uint32_t)(mn % 8 * 128 + k * 2);
     at += start; /* of 18 bits: that of shared memory */
     at ^= (at >> 7 & 7) << 4;
-    memcpy(&half, cudasim_at(at), sizeof half);
-    uint32_t u = (uint32_t)half << 16;
-    memcpy(&f, &u, sizeof f);
-    return (double)f;
+    memcpy(&half, memory + at, sizeof half);
+    return (double)cudasim_bits<float>((uint32_t)half << 16);
 }
 
-/* c of the thread's rows and columns += a [2][16] of these rows times b. */
-template <int N>
-static inline void cudasim_wgmma(float (&c)[N / 2], const double a[2][16], uint64_t b,
-                                 bool mn_major, bool add)
+/* What a lane of a warp gives to a product: its numbers of c, and of a either its registers or
+ * where the warp's first row is. Lane 4 g + t holds rows g and g + 8 of the warp's sixteen. */
+struct cudasim_wgmma {
+    float *c;
+    const uint32_t *registers; /* NULL: a is in shared memory */
+    uint64_t a, b;
+    int first_row;
+    bool mn_major, add; /* mn_major: b is */
+};
+
+static inline void cudasim_rows_of_a(double (&a)[16][16], void *const arg[32],
+                                     const uint8_t *memory)
 {
-    int column = cudasim_lane() % 4 * 2;
-    for (int j = 0; j < N / 8; j++)
-        for (int e = 0; e < 2; e++) {
-            double sum[2] = { 0, 0 };
-            for (int k = 0; k < 16; k++) {
-                double v = cudasim_operand(b, 8 * j + column + e, k, mn_major);
-                sum[0] += a[0][k] * v;
-                sum[1] += a[1][k] * v;
-            }
-            for (int r = 0; r < 2; r++) {
-                float *to = &c[4 * j + 2 * r + e];
-                *to = (float)(add ? *to + sum[r] : sum[r]);
-            }
+    auto *first = (const cudasim_wgmma *)arg[0];
+    for (int row = 0; !first->registers && row < 16; row++)
+        for (int k = 0; k < 16; k++)
+            a[row][k] = cudasim_operand(memory, first->a, first->first_row + row, k, false);
+    for (int l = 0; first->registers && l < 32; l++)
+        for (int i = 0; i < 8; i++) {
+            uint32_t u = ((const cudasim_wgmma *)arg[l])->registers[i / 2];
+            a[l / 4 + i / 2 % 2 * 8][i / 4 * 8 + l % 4 * 2 + i % 2] =
+                (double)cudasim_bits<float>(i % 2 ? u & 0xffff0000u : u << 16);
         }
+}
+
+/* c [16 x N] of a warp (+)= a [16 x 16] b [16 x N], each number's products added up in the order of
+ * k. Operands are read when the last lane comes, and no lane goes on before. */
+template <int N> static void cudasim_wgmma_together(void *const arg[32], unsigned)
+{
+    auto *first = (const cudasim_wgmma *)arg[0];
+    const uint8_t *memory = (const uint8_t *)cudasim_shared() - CUDASIM_SHARED;
+    double a[16][16], b[16][8], sum[16][8];
+    if (first->b >> 62 != 1 || (!first->registers && first->a >> 62 != 1))
+        cudasim_fail("an operand that is not swizzled by 128 bytes");
+    cudasim_rows_of_a(a, arg, memory);
+    for (int j = 0; j < N / 8; j++) {
+        for (int k = 0; k < 16; k++)
+            for (int col = 0; col < 8; col++)
+                b[k][col] = cudasim_operand(memory, first->b, 8 * j + col, k, first->mn_major);
+        cudasim_add_up(sum, 16, a, b);
+        for (int l = 0; l < 32; l++)
+            for (int i = 0; i < 4; i++) {
+                float *to = &((const cudasim_wgmma *)arg[l])->c[4 * j + i];
+                double s = sum[l / 4 + i / 2 * 8][l % 4 * 2 + i % 2];
+                *to = (float)(first->add ? *to + s : s);
+            }
+    }
+}
+
+template <int N>
+static inline void cudasim_multiply(float *c, const uint32_t *registers, uint64_t a, uint64_t b,
+                                    bool mn_major, bool add)
+{
+    cudasim_wgmma w = { c, registers, a, b, (int)threadIdx.x % 128 / 32 * 16, mn_major, add };
+    cudasim_warp("wgmma", cudasim_wgmma_together<N>, ~0u, true, &w);
 }
 
 template <int N> static inline void wgmma_shared(float (&c)[N / 2], uint64_t a, uint64_t b, int add)
 {
-    int row = (int)threadIdx.x % 128 / 32 * 16 + cudasim_lane() / 4;
-    double rows[2][16];
-    for (int r = 0; r < 2; r++)
-        for (int k = 0; k < 16; k++)
-            rows[r][k] = cudasim_operand(a, row + 8 * r, k, false);
-    cudasim_wgmma<N>(c, rows, b, false, add != 0);
-}
-
-/* The rows of a [64 x 16] in registers that this thread has sums of. */
-static inline void cudasim_register_rows(double (&rows)[2][16], const uint32_t *a)
-{
-    for (int q = 0; q < 4; q++) /* the lanes that share the rows */
-        for (int i = 0; i < 4; i++) {
-            uint32_t u = __shfl_sync(0xffffffffu, a[i], cudasim_lane() / 4 * 4 + q);
-            for (int e = 0; e < 2; e++) {
-                uint32_t bits = e ? u & 0xffff0000u : u << 16;
-                float f;
-                memcpy(&f, &bits, sizeof f);
-                rows[i % 2][i / 2 * 8 + q * 2 + e] = (double)f;
-            }
-        }
+    cudasim_multiply<N>(c, nullptr, a, b, false, add != 0);
 }
 
 template <int N>
 static inline void wgmma_registers(float (&c)[N / 2], const uint32_t *a, uint64_t b)
 {
-    double rows[2][16];
-    cudasim_register_rows(rows, a);
-    cudasim_wgmma<N>(c, rows, b, true, true);
+    cudasim_multiply<N>(c, a, 0, b, true, true);
 }
 
 template <int N>
 static inline void wgmma_register_a(float (&c)[N / 2], const uint32_t *a, uint64_t b, int add)
 {
-    double rows[2][16];
-    cudasim_register_rows(rows, a);
-    cudasim_wgmma<N>(c, rows, b, false, add != 0);
+    cudasim_multiply<N>(c, a, 0, b, false, add != 0);
 }
 
 #endif

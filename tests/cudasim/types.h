@@ -264,7 +264,11 @@ static inline float cudasim_log(float x)
 /* Without the instruction, the library's is slow; this differs once in a blue moon. */
 static inline float cudasim_fma(float a, float b, float c)
 {
+#if defined __FMA__ || defined __ARM_FEATURE_FMA
+    return __builtin_fmaf(a, b, c);
+#else
     return (float)((double)a * b + c);
+#endif
 }
 #define fmaf(a, b, c) cudasim_fma(a, b, c)
 
@@ -316,9 +320,12 @@ struct alignas(4) __nv_bfloat162 {
  * number is the caller's. */
 static inline double cudasim_round(double d, int bits, int emin)
 {
+    uint64_t u = cudasim_bits<uint64_t>(d), half = (uint64_t)1 << (51 - bits);
+    int e = (int)(u >> 52 & 2047) - 1023;
+    if (e >= emin && e < 1023) /* the usual: drop what is below, with a carry into the exponent */
+        return cudasim_bits<double>((u + half - 1 + (u >> (52 - bits) & 1)) & ~(2 * half - 1));
     if (d == 0 || !isfinite(d))
         return d;
-    int e;
     frexp(d, &e);
     e = (e - 1 < emin ? emin : e - 1) - bits;
     return ldexp(rint(ldexp(d, -e)), e);
@@ -332,11 +339,10 @@ static inline __half cudasim_half(double d)
     double r = fabs(cudasim_round(d, 10, -14));
     if (r >= 65536)
         return __half{ (uint16_t)(sign | 0x7c00) };
-    if (r < ldexp(1, -14))
-        return __half{ (uint16_t)(sign | (uint16_t)ldexp(r, 24)) };
-    int e;
-    double m = frexp(r, &e); /* [0.5, 1) */
-    return __half{ (uint16_t)(sign | (e + 14) << 10 | ((uint16_t)ldexp(m, 11) & 0x3ff)) };
+    if (r < 0x1p-14)
+        return __half{ (uint16_t)(sign | (uint16_t)(r * 0x1p24)) };
+    uint64_t u = cudasim_bits<uint64_t>(r);
+    return __half{ (uint16_t)(sign | ((u >> 52) - 1008) << 10 | (u >> 42 & 0x3ff)) };
 }
 
 static inline __nv_bfloat16 cudasim_bfloat(double d)
@@ -351,7 +357,7 @@ static inline float __half2float(__half h)
 {
     unsigned e = h.x >> 10 & 31, m = h.x & 0x3ff, sign = (unsigned)(h.x & 0x8000) << 16;
     if (e == 0) {
-        float f = ldexpf((float)m, -24);
+        float f = (float)m * 0x1p-24f;
         return sign ? -f : f;
     }
     return __uint_as_float(sign | (e == 31 ? 0x7f800000u : (e + 112) << 23) | m << 13);
