@@ -1,6 +1,7 @@
 # prevue: one non-recursive Makefile (GNU make).
 #
-#   make                 ./prevue                make test    set up, build, run every test
+#   make                 ./prevue                make test    set up, build, test every part
+#   make check-quick     unit tests, kernels, lossless: a minute   make check-all   every test
 #   make CORE=1          the same with a C compiler alone (GGUF models, prompts as ids or prepared)
 #   make MPI=1           with ranks that mpirun starts (Open MPI); each kind of build has its own objects
 #   make CUDA=1          with a device for NVIDIA GPUs, by nvcc; with CORE=1 too
@@ -24,6 +25,8 @@ SOVERSION = 0
 
 CC      ?= cc
 AR      ?= ar
+# Where it is installed, what was compiled before comes from its cache. CCACHE= does without.
+CCACHE  ?= $(shell command -v ccache 2>/dev/null)
 CUDA_HOME ?= /usr/local/cuda
 NVCC    ?= $(if $(shell command -v nvcc 2>/dev/null),nvcc,$(CUDA_HOME)/bin/nvcc)
 CFLAGS  ?= -g
@@ -86,9 +89,12 @@ WARN     = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
 OPT      = -O2
 # Contraction would let the compiler choose where sums are fused, and so change bits by file.
 MUST     = -std=c11 -ffp-contract=off -fvisibility=hidden -fPIC -pthread
-COMPILE  = $(CC) -Iinclude -Isrc $(PV_DEFS) $(DEPS_CFLAGS) $(CPPFLAGS) $(WARN) $(OPT) $(CFLAGS) \
+COMPILE  = $(CCACHE) $(CC) -Iinclude -Isrc $(PV_DEFS) $(DEPS_CFLAGS) $(CPPFLAGS) $(WARN) $(OPT) $(CFLAGS) \
            $(SAN_FLAGS) $(MUST)
 LINK     = $(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -pthread
+# For the many programs of the tests, the faster linker where there is one.
+GOLD    := $(shell echo 'int main(void) { return 0; }' | $(CC) -fuse-ld=gold -x c -o /dev/null - 2>/dev/null && echo -fuse-ld=gold)
+LINK_TEST = $(LINK) $(GOLD)
 LIBS     = $(CUDA_LIBS) $(if $(filter 1,$(MPI)),$(MPI_LIBS)) $(DEPS_LIBS) -lm
 
 # SASS for the GPUs that are common, and PTX from which the driver makes what newer ones need.
@@ -99,8 +105,12 @@ NVCC_FLAGS = -O3 -std=c++17 -Iinclude -Isrc $(CUDA_CODE) -Xcompiler -fPIC,-fvisi
 CUDA_DIRS := $(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/lib)
 # The same files as C++, for the simulator.
 # gcc 12, making vectors of neighbours, forgets to round a double to float before it is one again.
-SIM_FLAGS  = -fno-tree-slp-vectorize -x c++ -std=c++17 -DPV_CUDASIM -Iinclude -Isrc -Itests \
-             -Wall -Wshadow -Wunused-parameter -Wno-unknown-pragmas $(if $(filter 1,$(WERROR)),-Werror) -O2 \
+# It runs where it is built, so it may use what this machine has; many sums are vectors then.
+SIM_ISA   ?= $(if $(findstring $(shell uname -m),$(MACHINE)),$(shell \
+    grep -qw avx512f /proc/cpuinfo && echo -march=x86-64-v4 || { grep -qw avx2 /proc/cpuinfo && echo -march=x86-64-v3; }))
+SIM_OPT    = -O2
+SIM_FLAGS  = $(SIM_ISA) -fno-tree-slp-vectorize -x c++ -std=c++17 -DPV_CUDASIM -Iinclude -Isrc -Itests \
+             -Wall -Wshadow -Wunused-parameter -Wno-unknown-pragmas $(if $(filter 1,$(WERROR)),-Werror) $(SIM_OPT) \
              $(CFLAGS) $(SAN_FLAGS) -ffp-contract=off -fvisibility=hidden -fPIC -pthread
 ifeq ($(CUDA),1)
 CUDA_LIBS ?= $(foreach d,$(CUDA_DIRS),-L$(d) -Wl,-rpath,$(d)) -lcublasLt -lcudart_static -lstdc++ \
@@ -181,7 +191,7 @@ HAVE_MPI     := $(shell $(PKG_CONFIG) --exists ompi-c 2>/dev/null && command -v 
 PREVUE_MPI    = $(if $(HAVE_MPI),$(if $(MPI)$(SAN)$(CORE),,$(BUILD)/prevue_mpi))
 SIM_TEST      = $(if $(HAVE_CXX),$(patsubst tests/cudasim/%.c,$(BUILD)/%,$(SIM_TEST_SRC)))
 
-.PHONY: all prevue lib setup demo test check objects core-programs programs unit check-kernels check-cuda \
+.PHONY: all prevue lib setup demo test check check-all check-quick quick sim-objects objects core-programs programs unit check-kernels check-cuda \
         check-cross check-clients check-python check-replicas check-page asan tsan core fuzz fuzz-long fuzz-programs fuzz-links fuzz-replay lint format bench install uninstall deb check-deb clean deps
 .SECONDARY:
 .DELETE_ON_ERROR:
@@ -202,6 +212,8 @@ lib: $(SO)
 $(BUILD)/src/%.o: WARN += $(if $(SAN)$(SAN_FLAGS),,-Wframe-larger-than=16384)
 # Tables of test cases leave out what is zero.
 $(BUILD)/tests/%.o: WARN += -Wno-missing-field-initializers
+# Tests are compiled more often than they run.
+$(BUILD)/tests/unit/%.o $(BUILD)/tests/cudasim/%.o $(BUILD)/tests/fuzz/%.o: OPT = -O1
 $(BUILD)/src/kernels/%.o: OPT = -O3
 $(BUILD)/src/kernels/$(ARCH)/%.o: LESS_SAN = $(KERNEL_SAN)
 $(BUILD)/src/dist/transport_mpi.o: ISA = $(MPI_CFLAGS)
@@ -229,20 +241,30 @@ $(BUILD)/%.o: %.c $(BUILD)/flags | deps
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) $(TEST_INC) $(ISA) $(LESS_SAN) -MMD -MP -c -o $@ $<
 
+# What another build has alike, in $(PLAIN), is not compiled again.
+ifdef PLAIN
+$(if $(SAN),$(BUILD)/cudasim/%.o: $(PLAIN)/cudasim/%.o,$(BUILD)/src/kernels/%.o: $(PLAIN)/src/kernels/%.o)
+	@mkdir -p $(@D)
+	@ln -f $< $@
+endif
+
 $(BUILD)/%.o: %.cu $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,NVCC)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 $(BUILD)/cudasim/%.o: %.cu $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(call say,CXX)$(CXX) $(SIM_FLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CXX)$(CCACHE) $(CXX) $(SIM_FLAGS) -MMD -MP -c -o $@ $<
+
+# All that is computed together is computed here.
+$(BUILD)/cudasim/tests/cudasim/cudasim.o: SIM_OPT = -O3
 
 $(BUILD)/cudasim/%.o: %.cpp $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(call say,CXX)$(CXX) $(SIM_FLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CXX)$(CCACHE) $(CXX) $(SIM_FLAGS) -MMD -MP -c -o $@ $<
 
 # Objects are made again when the compiler or its flags change.
-FLAGS := $(subst ','\'',$(COMPILE)$(if $(filter 1,$(CUDA)), $(NVCC) $(NVCC_FLAGS)))
+FLAGS := $(subst ','\'',$(filter-out $(CCACHE),$(COMPILE)) $(SIM_FLAGS)$(if $(filter 1,$(CUDA)), $(NVCC) $(NVCC_FLAGS)))
 $(BUILD)/flags: FORCE
 	@mkdir -p $(@D)
 	@echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' > $@
@@ -324,7 +346,7 @@ $(BUILD)/unit/test_bench_stats: $(BUILD)/cli/figures.o
 
 $(UNIT): $(BUILD)/unit/%: $(BUILD)/tests/unit/%.o $(ARCHIVE)
 	@mkdir -p $(@D)
-	$(call say,LINK)$(LINK) -o $@ $(filter %.o,$^) $(ARCHIVE) $(LIBS)
+	$(call say,LINK)$(LINK_TEST) -o $@ $(filter %.o,$^) $(ARCHIVE) $(LIBS)
 
 $(BUILD)/unit/test_media_proxy $(BUILD)/unit/test_sound_av: | $(HELPER)
 
@@ -343,7 +365,7 @@ $(BUILD)/check_cudasim: $(call objects,$(CHECK_CUDA_SRC) $(CHECK_TOOLS)) $(SIM_O
 	$(call say,LINK)$(LINK) -o $@ $^ -lstdc++ -lm
 
 $(SIM_TEST): $(BUILD)/%: $(BUILD)/tests/cudasim/%.o $(SIM_OBJ) $(NO_CUDA_OBJ) $(BUILD)/build_id.o
-	$(call say,LINK)$(LINK) -o $@ $^ $(DEPS_LIBS) -lstdc++ -lm
+	$(call say,LINK)$(LINK_TEST) -o $@ $^ $(DEPS_LIBS) -lstdc++ -lm
 
 $(BUILD)/check_engine_cuda $(BUILD)/check_gpus_cuda: $(BUILD)/%: $(BUILD)/tests/gpu/%.o $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
@@ -357,7 +379,7 @@ SERVE_FUZZ  = serve_request serve_multipart serve_data_url
 $(foreach f,$(SERVE_FUZZ),$(BUILD)/tests/fuzz/fuzz_$(f).o): TEST_INC = -Itests -Iserver
 $(foreach f,$(SERVE_FUZZ),$(BUILD)/replay_$(f) $(BUILD)/fuzz_$(f)): $(SERVE_PARTS)
 $(REPLAY): $(BUILD)/replay_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/replay.o $(ARCHIVE)
-	$(call say,LINK)$(LINK) -o $@ $(filter %.o,$^) $(ARCHIVE) $(LIBS)
+	$(call say,LINK)$(LINK_TEST) -o $@ $(filter %.o,$^) $(ARCHIVE) $(LIBS)
 
 $(FUZZ): $(BUILD)/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(ARCHIVE)
 	$(call say,LINK)$(LINK) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(ARCHIVE) $(LIBS)
@@ -371,24 +393,48 @@ AGAIN = +$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JO
 setup:
 	@tools/setup.sh
 
+# test leaves out what tests/only_all.txt lists; check-all runs everything; check-quick a choice for
+# while one works.
+test: export TEST_LEFT_OUT = tests/only_all.txt
 test: setup
 	@$(AGAIN) check
+
+check-all: setup
+	@$(AGAIN) check
+
+check-quick: export TEST_LEFT_OUT = tests/only_all.txt
+check-quick: setup
+	@$(AGAIN) quick
 
 # All that is compiled from C; core-programs are those that need no library.
 objects: $(ALL_OBJ)
 core-programs: $(BUILD)/prevue $(HELPER) $(CHECK_KERNELS) $(CHECK_CUDASIM) $(BENCH) $(BUILD)/serve_client
 programs: core-programs $(PREVUE_MPI) $(UNIT) $(SIM_TEST) $(REPLAY) $(GOLDEN)
 
+# The longest first, so that all cores are busy until the end.
+SCRIPTS  = tests/cli/run.sh tests/server/run.sh $(if $(SAN),,tests/packages/python.sh tests/packages/examples.sh tests/cli/core.sh)
+SIM_RUN  = $(if $(CHECK_CUDASIM),'$(CHECK_CUDASIM) --hopper' $(CHECK_CUDASIM) $(SIM_TEST))
+RUN_LATE = $(filter-out $(addprefix %/test_,$(LONG)),$(UNIT))
+LONG     = engine engine_nano speculate lossless schedule_parallel vision
+REPLAYS  = $(foreach r,$(REPLAY),'$(r) tests/fuzz/corpus/$(patsubst $(BUILD)/replay_%,%,$(r))')
+
 check: programs $(if $(SAN),,core lib)
 	$(if $(CHECK_CUDASIM),,@echo "no C++ compiler: the simulator of CUDA is left out")
-	@BUILD=$(BUILD) tests/run.sh $(if $(CHECK_KERNELS),'$(CHECK_KERNELS) $(ARGS)') \
-	    $(if $(CHECK_CUDASIM),$(CHECK_CUDASIM) '$(CHECK_CUDASIM) --hopper') $(UNIT) $(SIM_TEST) \
-	    $(foreach r,$(REPLAY),'$(r) tests/fuzz/corpus/$(patsubst $(BUILD)/replay_%,%,$(r))') \
-	    tests/cli/run.sh tests/server/run.sh $(if $(SAN),,tests/cli/core.sh tests/packages/python.sh tests/packages/examples.sh)
+	@BUILD=$(BUILD) tests/run.sh $(SCRIPTS) $(SIM_RUN) $(filter-out $(RUN_LATE),$(UNIT)) \
+	    $(if $(CHECK_KERNELS),'$(CHECK_KERNELS) $(ARGS)') $(RUN_LATE) $(REPLAYS)
 
-# The build without libraries, kept apart from this one.
-core:
-	@$(AGAIN) CORE=1 CUDA= CUDASIM= BUILD=$(BUILD)/core $(BUILD)/core/prevue \
+# Unit tests that need many seconds are not in check-quick.
+SLOW = engine engine_nano speculate speculate_head schedule_parallel prompt_file golden golden_vision golden_answers video \
+       media_proxy media_loader media_loader_sound disk_media ranks ranks_answers vision vision_file vision_adaptor \
+       lossy_run decoder_joint sound_av video_hostile drafter_cascade full_attention tokenizer draft_vocab
+QUICK = $(filter-out $(addprefix %/test_,$(SLOW)),$(UNIT))
+
+quick: $(CHECK_KERNELS) $(QUICK) $(REPLAY)
+	@BUILD=$(BUILD) tests/run.sh $(if $(CHECK_KERNELS),'$(CHECK_KERNELS) --quick') $(QUICK) $(REPLAYS)
+
+# The build without libraries, kept apart from this one but for the kernels, which are the same.
+core: programs
+	@$(AGAIN) CORE=1 CUDA= CUDASIM= BUILD=$(BUILD)/core PLAIN=$(BUILD) $(BUILD)/core/prevue \
 	    $(BUILD)/core/make_model
 
 unit: $(UNIT)
@@ -431,16 +477,21 @@ check-page: $(BUILD)/prevue $(HELPER)
 	@OPTIONAL='$(OPTIONAL)' BUILD='$(BUILD)' tests/page/run.sh $(ARGS)
 
 fuzz-replay: $(REPLAY)
-	@tests/run.sh $(foreach r,$(REPLAY),'$(r) tests/fuzz/corpus/$(patsubst $(BUILD)/replay_%,%,$(r))')
+	@tests/run.sh $(REPLAYS)
 
-# The simulator takes ten times as long under ASan.
-asan: export TEST_TIMEOUT = 1800
+# The programs of make test under sanitizers. Under TSan the simulated GPU is the one of the plain build: it
+# runs one launch at a time, and what the host's threads do with it is seen all the same.
+asan tsan: export TEST_LEFT_OUT = tests/only_all.txt
+asan tsan: export TEST_TIMEOUT = 1800
 asan: setup
 	@$(AGAIN) SAN=1 check
 
-tsan: export TEST_TIMEOUT = 1800
+tsan: export TSAN_OPTIONS = suppressions=$(abspath tests/tsan_suppressions.txt)
 tsan: setup
-	@$(AGAIN) SAN=thread unit
+	@$(AGAIN) sim-objects
+	@$(AGAIN) SAN=thread PLAIN=$(BUILD) check
+
+sim-objects: $(SIM_OBJ) $(CHECK_CUDA_CU:%.cu=$(BUILD)/cudasim/%.o)
 
 # The fuzzers (doc/fuzzing.md): build/fuzz/fuzz_*, by clang. FUZZERS: those meant, without "fuzz_".
 FUZZERS  ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(FUZZ_SRC))

@@ -14,6 +14,7 @@
 #define PV_TESTS_TEST_H
 
 #include "base/mem.h"
+#include "left_out.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -30,6 +31,12 @@ enum { TEST_BRIEF = 1 };
 #else
 enum { TEST_BRIEF = 0 };
 #endif
+
+/* Whether a test that proves the same with many numbers tries some of them only. */
+static inline bool test_brief(void)
+{
+    return TEST_BRIEF || left_out_brief();
+}
 
 struct test_case {
     const char *name;
@@ -138,8 +145,11 @@ static inline void test_run(const struct test_case *t)
 
 static inline int test_main(int argc, char **argv)
 {
+    const char *slash = strrchr(argv[0], '/');
+    static struct left_out out;
     int passed = 0, failed = 0;
 
+    left_out_open(&out, slash ? slash + 1 : argv[0]);
     setvbuf(stdout, NULL, _IOLBF, 0); /* what was printed survives a crash */
     if (argc > 2 && !strcmp(argv[1], "--seed")) {
         test_seed = strtoull(argv[2], NULL, 0);
@@ -147,7 +157,7 @@ static inline int test_main(int argc, char **argv)
         argv += 2;
     }
     for (struct test_case *t = test_first; t; t = t->next) {
-        if (!test_wanted(t->name, argc, argv))
+        if (left_out(&out, t->name) || !test_wanted(t->name, argc, argv))
             continue;
         test_run(t);
         if (test_bad_checks)
@@ -156,6 +166,7 @@ static inline int test_main(int argc, char **argv)
             passed++;
         printf("%s %s\n", test_bad_checks ? "FAIL" : test_skipped ? "skip" : "ok", t->name);
     }
+    failed += left_out_close(&out);
     printf("%d passed, %d failed\n", passed, failed);
     return failed ? 1 : 0;
 }

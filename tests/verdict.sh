@@ -3,6 +3,13 @@
 passed=0
 failed=0
 
+# left_out CASE: whether `make test` leaves this case out ("tests/cli: CASE" in tests/only_all.txt); a
+# runner names itself in $suite. A runner that is started without TEST_LEFT_OUT runs everything.
+left_out()
+{
+    [ -n "${TEST_LEFT_OUT:-}" ] && grep -qxF "$suite: $1" "$TEST_LEFT_OUT"
+}
+
 # verdict NAME [REASON]: the test has passed, or it has failed for this reason.
 verdict()
 {

@@ -39,11 +39,10 @@ esac
 triple=$cpu-linux-gnu
 tools/setup.sh cross make pkg-config "gcc-$compiler" "g++-$compiler" qemu-user || exit 1
 
-case ${CC:-} in ccache\ *) ccache="ccache " ;; *) ccache= ;; esac
 unset MAKEFLAGS MFLAGS # what the make that called this was given is in the environment too
 build() # ARGUMENTS OF make
 {
-    make --no-print-directory -j"${JOBS:-$(nproc)}" CC="$ccache$triple-gcc" CXX="$ccache$triple-g++" \
+    make --no-print-directory -j"${JOBS:-$(nproc)}" CC="$triple-gcc" CXX="$triple-g++" \
         AR="$triple-ar" CUDA= CUDASIM= SAN= "$@"
 }
 

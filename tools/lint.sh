@@ -23,6 +23,9 @@ headers=$(printf '%s\n' $sources | grep -E '\.(h|cuh)$')
 # C, and CUDA's C++: includes, banned calls, lengths, guards, names, white space.
 perl tools/lint_text.pl $existing || bad=1
 
+# Every test is run by a target.
+perl tools/lint_tests.pl $existing || bad=1
+
 # Prose: phrases to avoid, and Markdown lines of more than 120 columns.
 perl tools/lint_words.pl $existing || bad=1
 

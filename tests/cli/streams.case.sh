@@ -30,7 +30,10 @@ verdict interrupt "$why"
 ran="prevue $long --json, interrupted"
 "$prevue" $long --json >out 2>err </dev/null &
 pid=$!
-sleep 1
+# Until it has worked for a second: user time, in ticks, is the field after thirteen.
+until [ "$(cut -d ' ' -f 14 /proc/$pid/stat 2>/dev/null || echo 9999)" -ge "$(getconf CLK_TCK)" ]; do
+    sleep 0.05
+done
 kill -INT $pid
 wait $pid
 status=$? why=

@@ -7,6 +7,7 @@
 
 #include "base/rng.h"
 #include "kernels/kernels.h"
+#include "left_out.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,6 +42,7 @@ struct check {
     const char *op[MAX_OPS]; /* the different operations that there are tests of */
     int n_ops;
     char name[96];
+    struct left_out out;
     int bad; /* failures of the running test */
     int passed, failed;
 };
@@ -51,6 +53,7 @@ bool check_begin(struct check *c, const char *op, const char *variant);
 void check_fail(struct check *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void check_end(struct check *c);
 
+void check_count(struct check *c); /* after all tests: the last line */
 /* After all tests: the exit status. A word that is in no test's name is misuse (2); a sentence then
  * names the operations. */
 int check_status(const struct check *c, const char *program);

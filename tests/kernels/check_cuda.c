@@ -360,7 +360,8 @@ static void run(struct cuda_check *t)
 int main(int argc, char **argv)
 {
     static const struct level level = { .name = "cuda" };
-    struct cuda_check t = { .c = { .seed = 1, .level = &level } };
+    static struct cuda_check t = { .c = { .seed = 1, .level = &level } };
+    const char *program = cudasim_hopper ? "check_cudasim" : "check_cuda";
     struct pv_error err = { 0 };
     int i;
 
@@ -369,7 +370,7 @@ int main(int argc, char **argv)
         if (!strcmp(argv[i], "--full"))
             t.full = true;
         else if (!strcmp(argv[i], "--hopper") && cudasim_hopper)
-            cudasim_hopper();
+            cudasim_hopper(), program = "check_cudasim --hopper";
         else if (!strcmp(argv[i], "--seed") && i + 1 < argc)
             t.c.seed = strtoull(argv[++i], NULL, 0);
         else
@@ -386,6 +387,7 @@ int main(int argc, char **argv)
     }
     t.ops = t.dev->ops;
     check_must(pool_open(&t.pool, cpu_count() < 16 ? cpu_count() : 16, &err), &err);
+    left_out_open(&t.c.out, program);
     printf("seed %llu on %s\n", (unsigned long long)t.c.seed, t.ops->name);
     run(&t);
     pool_close(&t.pool);
@@ -394,6 +396,6 @@ int main(int argc, char **argv)
         printf("FAIL %zu bytes of the device are not freed\n", cudasim_in_use());
         t.c.failed++;
     }
-    printf("%d passed, %d failed\n", t.c.passed, t.c.failed);
+    check_count(&t.c);
     return check_status(&t.c, "check_cuda");
 }

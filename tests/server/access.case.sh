@@ -81,9 +81,12 @@ for _ in $(seq 50); do
     sleep 0.05
 done
 kill "$server"
-sleep 0.1
-curl -s -m 5 "$url/health" >out
-refused=$?
+for _ in $(seq 50); do
+    curl -s -m 5 "$url/health" >out
+    refused=$?
+    [ "$refused" -ne 0 ] || grep -q draining out || continue
+    break
+done
 wait "$curl_pid"
 wait "$server"
 ended=$?
@@ -140,7 +143,11 @@ for i in 1 2 3; do
 done
 curl -s -m 30 -F "file=@$samples/16-frames.mp4" "$url/v1/files" >waiting4 &
 pid_4=$!
-sleep 0.5
+port=$(printf %04X "${url##*:}")
+for _ in $(seq 200); do # until the four requests lie in the kernel
+    [ "$(awk -v port=":$port\$" '$2 ~ port && $4 == "01" && $5 !~ /:00000000$/' /proc/net/tcp | wc -l)" -lt 4 ] || break
+    sleep 0.05
+done
 kill -TERM "$server"
 kill -CONT "$server"
 for i in 1 2 3 4; do

@@ -156,8 +156,11 @@ for _ in 1 2 3 4; do
     "$client" "$port" slow-body held 2 >/dev/null &
     slow="$slow $!"
 done
-sleep 0.5
 head -c 900000 /dev/zero >fifth
+for _ in $(seq 50); do # until they have begun
+    fetch /v1/chat/completions --data-binary @fifth
+    [ "$status" != 503 ] || break
+done
 expect bodies_together 503 'too many long requests' /v1/chat/completions --data-binary @fifth
 wait $slow
 expect bodies_gone 400 'not JSON' /v1/chat/completions --data-binary @fifth

@@ -6,6 +6,7 @@
 # PREVUE names the program (default: that of $BUILD). The cases are in *.case.sh, which this file
 # reads; each `verdict` is one test. A case starts a server of its own with `serve OPTIONS`.
 set -u
+suite=tests/server
 chosen_cases=${1:-}
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -127,6 +128,7 @@ data_url()
 }
 
 for file in "$here"/*.case.sh; do
+    ! left_out "$(basename "$file")" || continue
     drafts=$all_drafts
     case $(basename "$file") in
     *"$chosen_cases"*) . "$file" ;;

@@ -233,7 +233,7 @@ TEST(steps_together_have_the_bits_of_each_alone)
             struct rng r = { test_seed + (uint64_t)(7 * level + m) };
             struct scene s = { 0 };
             bool good = scene_open(&s, m, level, types[(level + m) % 3], &r);
-            for (int i = 0; i < 120 && good; i++)
+            for (int i = 0; i < (test_brief() ? 30 : 120) && good; i++)
                 good = run_both(&s, &r);
             CHECK_MSG(good, "%s, model %d", cpu_levels[level].name, m);
             scene_close(&s);

@@ -6,7 +6,7 @@ static void run_family(const struct family *family, enum test_head head, int lev
 {
     static struct world w;
     if (tiny_world_open(&w, family, head, NULL, level))
-        run_world(&w, 1000 * level, TEST_BRIEF ? episodes / 4 : episodes);
+        run_world(&w, 1000 * level, test_brief() ? episodes / 4 : episodes);
 }
 
 TEST(requests_of_llava_do_not_see_each_other)

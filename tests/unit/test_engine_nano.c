@@ -99,7 +99,7 @@ static void run_nano(pv_ranks *ranks, uint64_t seed, int episodes)
 
 TEST(requests_of_nano_do_not_see_each_other)
 {
-    run_nano(NULL, 5000, NANO_EPISODES);
+    run_nano(NULL, 5000, test_brief() ? NANO_EPISODES / 3 : NANO_EPISODES);
 }
 
 /* The same with the model spread over three processes. */

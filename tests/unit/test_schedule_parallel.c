@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-enum { MAX_TRIED = 12, N_INTERLEAVINGS = TEST_BRIEF ? 100 : 500 };
+enum { MAX_TRIED = 12, N_INTERLEAVINGS = 500, FEW_INTERLEAVINGS = 100 };
 
 static struct pv_method parallel(enum pv_drafter drafter, const char *view, int window)
 {
@@ -103,7 +103,7 @@ static void check_windows(struct matrix_run *r, float temperature)
 {
     static const char *const views[] = { "holistic", "alignment", "full" };
     static const double errors[] = { 0, 0.1, 0.5, 1 };
-    for (int g = 0; g <= MAX_TRIED; g += TEST_BRIEF ? 5 : 1) {
+    for (int g = 0; g <= MAX_TRIED; g += test_brief() ? 5 : 1) {
         struct pv_method m = parallel(PV_DRAFT_MODEL, views[g % 3], g);
         check(r, &m, temperature);
         m = parallel(PV_DRAFT_MODEL, views[(g + 1) % 3], g);
@@ -130,7 +130,7 @@ static void check_pair(struct pair pair)
         CHECK_EQ(r.ref.n, N_NEW);
         check_windows(&r, temperatures[t]);
     }
-    CHECK_MSG(r.accepted > (TEST_BRIEF ? 10 : 100) && r.runs > (TEST_BRIEF ? 10 : 100),
+    CHECK_MSG(r.accepted > (test_brief() ? 10 : 100) && r.runs > (test_brief() ? 10 : 100),
               "%lld accepted, %lld runs", (long long)r.accepted, (long long)r.runs);
     close_run(&r);
 }
@@ -201,8 +201,9 @@ TEST(any_interleaving)
     static const char *const views[] = { "holistic", "alignment", "full", "specvlm" };
     struct matrix_run r = open_run(open_unlike(&family_llava_onevision, 1));
     struct rng choose = { 5 };
+    int n = test_brief() ? FEW_INTERLEAVINGS : N_INTERLEAVINGS;
     r.ref = run(r.plain, NULL, 0);
-    for (int i = 0; i < N_INTERLEAVINGS; i++) {
+    for (int i = 0; i < n; i++) {
         struct pv_method m = parallel(i % 8 ? PV_DRAFT_MODEL : PV_DRAFT_ORACLE, views[i % 4],
                                       (int)(rng_next(&choose) % MAX_TRIED));
         m.test =
@@ -213,7 +214,7 @@ TEST(any_interleaving)
         r.delays.side[1] = (struct rng){ rng_next(&choose) };
         check(&r, &m, 0);
     }
-    CHECK(r.accepted > N_INTERLEAVINGS);
+    CHECK(r.accepted > n);
     close_run(&r);
 }
 

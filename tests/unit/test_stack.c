@@ -5,7 +5,6 @@
 #include "prevue/prevue.h"
 #include "scratch.h"
 #include "test.h"
-#include "tsan_libav.h"
 
 #include <pthread.h>
 #include <sys/mman.h>

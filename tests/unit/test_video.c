@@ -1,7 +1,6 @@
 /* Videos and pictures from files: frames, damage, limits, and several readers at once. */
 #include "../scratch.h"
 #include "../shots.h"
-#include "../tsan_libav.h"
 #include "base/mem.h"
 
 #include <math.h>

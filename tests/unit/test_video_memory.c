@@ -1,7 +1,6 @@
 /* Videos and pictures from memory: the same frames as from files, and the same refusals. */
 #include "../scratch.h"
 #include "../shots.h"
-#include "../tsan_libav.h"
 
 #include <pthread.h>
 

@@ -1,0 +1,76 @@
+#!/usr/bin/perl
+# Part of `make lint`: every test is run by some target, and tests/only_all.txt, which says what `make test`
+# leaves to `make check-all`, names cases that exist. Reads the list of files from its command line, prints
+# violations as file:line: text, exits 1 when there is one. (The names of kernel checks are made when they
+# run: check_cudasim itself fails on a line that names none.)
+use strict;
+use warnings;
+
+my $list = 'tests/only_all.txt';
+my $bad = 0;
+
+sub text_of
+{
+    my ($file) = @_;
+    open my $f, '<', $file or return '';
+    local $/;
+    return scalar <$f>;
+}
+
+sub violation
+{
+    print "$_[0]:$_[1]: $_[2]\n";
+    $bad = 1;
+}
+
+my $makefile = text_of('Makefile');
+
+# What a file is run by: a pattern of the Makefile's wildcards, or a runner that reads all of its folder.
+my @run_by = (
+    [qr{^(tests/unit/test_)\w+\.c$}, 'Makefile', 'tests/unit/test_*.c'],
+    [qr{^(tests/cudasim/test_)\w+\.c$}, 'Makefile', 'tests/cudasim/test_*.c'],
+    [qr{^(tests/fuzz/fuzz_)\w+\.c$}, 'Makefile', 'tests/fuzz/fuzz_*.c'],
+    [qr{^tests/kernels/check_cuda\w*\.c$}, 'Makefile', 'tests/kernels/check_cuda*.c'],
+    [qr{^tests/kernels/check_\w+\.c$}, 'Makefile', 'tests/kernels/*.c'],
+    [qr{^tests/gpu/(check_\w+)\.c$}, 'Makefile', undef],
+    [qr{^tests/(?:cli|server)/\w+\.case\.sh$}, undef, '"$here"/*.case.sh'],
+    [qr{^python/tests/test_\w+\.py$}, 'python/tests/run.py', 'discover'],
+    [qr{^(tests/\w+/\w+\.sh)$}, 'Makefile', undef],
+);
+# Read by others, not run.
+my %part = map { $_ => 1 } qw(tests/cli/video.sh tests/packages/check.sh tests/fuzz/long.sh);
+
+for my $file (@ARGV) {
+    next if $part{$file} || $file !~ m{^(?:tests/\w+|python/tests)/(?:test_|check_\w+\.c$|fuzz_|\w+\.sh$|\w+\.case\.sh$)};
+    my ($rule) = grep { $file =~ $_->[0] } @run_by;
+    if (!$rule) {
+        violation($file, 1, 'no target runs this test: see tools/lint_tests.pl');
+        next;
+    }
+    my ($pattern, $in, $text) = @$rule;
+    my ($name) = $file =~ $pattern;
+    $in //= $file =~ s{/[^/]*$}{/run.sh}r;
+    $text //= $name;
+    violation($file, 1, "no target runs this test: $in does not have $text") if index(text_of($in), $text) < 0;
+}
+
+my %seen;
+my $line = 0;
+for (split /\n/, text_of($list)) {
+    $line++;
+    next if /^#/ || !length;
+    my ($program, $case) = /^(\S.*?): (\S.*)$/ or do { violation($list, $line, 'expected "PROGRAM: CASE"'); next };
+    violation($list, $line, 'listed twice') if $seen{$_}++;
+    if ($program =~ m{^tests/(?:cli|server)$}) {
+        violation($list, $line, "$program has no case of this name")
+            unless -e "$program/$case" || grep { index(text_of($_), "left_out \"$case\"") >= 0 } glob "$program/*.sh";
+    } elsif ($program =~ m{^test_\w+$}) {
+        my ($source) = grep { -e } "tests/unit/$program.c", "tests/cudasim/$program.c";
+        violation($list, $line, "there is no $program"), next unless $source;
+        violation($list, $line, "$source has no TEST($case)")
+            unless $case eq '*' || index(text_of($source), "TEST($case)") >= 0;
+    } elsif ($program !~ m{^check_(?:kernels|cudasim|cudasim --hopper)$}) {
+        violation($list, $line, "unknown program $program");
+    }
+}
+exit $bad;
