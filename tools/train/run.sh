@@ -2,10 +2,11 @@
 # All stages of both models, one after the other, on one GPU: tools/train/run.sh SPRITES OUT
 #
 # A stage loads, compiles and fills its queue of data while the one before still trains, and waits
-# for that one's last file. Minutes of each stage: NANO1 NANO2 DRAFT1 DRAFT2 NANO3 NANO4. Logs lie
-# beside the weights: OUT/all/nano.safetensors, of which OUT/nano.safetensors (NANO2) and
-# OUT/seeing (NANO3) are what came before, and OUT/nano-draft.safetensors. SPRITES is a folder, or
-# what world.sprites saved of one (loads faster).
+# for that one's last file. Minutes of each stage: NANO1 NANO2 DRAFT1 DRAFT2 NANO3 NANO4 NANO5
+# DRAFT3. OUT/q4_0 gets what ships, both models fitted to Q4_0. What came before: of nano
+# OUT/nano.safetensors (NANO2), OUT/seeing (NANO3) and OUT/all (NANO4), of nano-draft
+# OUT/nano-draft.safetensors. Logs lie beside the weights. SPRITES is a folder, or what
+# world.sprites saved of one (loads faster).
 set -u
 sprites=${1:?"usage: tools/train/run.sh SPRITES OUT"}
 out=${2:?"usage: tools/train/run.sh SPRITES OUT"}
@@ -52,5 +53,13 @@ ended draft2
 stage nano4 train.py --minutes "${NANO4:-3.7}" --start "$out/nano.safetensors" --restyle 0.5 \
     --reword --tower-every 2 --lr 1e-3 --from-seeing "$out/seeing/nano-stage1.safetensors" \
     --heads "$out/seeing/nano-heads.safetensors" --gate "$out/nano3.done" -o "$out/all" &
+
+# Both fitted to the type that ships; the weights to fit are read at the start.
+ended nano4
+stage nano5 quantise.py --minutes "${NANO5:-4.8}" --start "$out/all/nano.safetensors" \
+    --restyle 0.5 --reword -o "$out/q4_0" &
+sleep 60
+stage draft3 quantise.py --model nano-draft --minutes "${DRAFT3:-1.6}" --frames 1536 \
+    --tokens 65536 --start "$out/nano-draft.safetensors" --gate "$out/nano5.done" -o "$out/q4_0" &
 wait
 [ ! -e "$out/failed" ]

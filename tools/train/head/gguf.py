@@ -14,8 +14,8 @@ from train.model import PATCH, SHAPES, Nano
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q",
            12: "d"}
 STRING, ARRAY = 8, 9
-F32, F16, Q8_0 = 0, 1, 8
-BLOCK = 32  # numbers of a block of Q8_0, after a scale in F16
+F32, F16, Q4_0, Q8_0 = 0, 1, 2, 8
+BLOCK = 32  # numbers of a block of Q8_0 and Q4_0, after a scale in F16
 
 # Names of the file -> names of train.model; {0} is the number of a block.
 NAMES = [
@@ -88,6 +88,11 @@ class Reader:
             rows = self.data[at:at + n // BLOCK * (BLOCK + 2)].reshape(-1, BLOCK + 2)
             scale = np.ascontiguousarray(rows[:, :2]).view("<f2").astype(np.float32)
             a = rows[:, 2:].view(np.int8) * scale
+        elif kind == Q4_0:
+            rows = self.data[at:at + n // BLOCK * (BLOCK // 2 + 2)].reshape(-1, BLOCK // 2 + 2)
+            scale = np.ascontiguousarray(rows[:, :2]).view("<f2").astype(np.float32)
+            low_high = np.concatenate((rows[:, 2:] & 15, rows[:, 2:] >> 4), 1)
+            a = (low_high.astype(np.int8) - 8) * scale
         else:
             raise SystemExit(f"{name}: a tensor of type {kind}, which this reader does not know")
         return torch.from_numpy(np.array(a, np.float32).reshape(shape))
