@@ -146,10 +146,13 @@ uint64_t cpu_memory_available(void)
     return kib > 0 && kib < most / 1024 ? (uint64_t)kib * 1024 : most;
 }
 
-/* The set is asked for with growing size: the fixed one ends at 1024 processors. */
+/* The usual set ends at 1024 processors; larger ones are asked for with growing size. */
 int cpu_count(void)
 {
-    for (int n = 1024; n <= 1 << 16; n *= 4) {
+    cpu_set_t usual;
+    if (sched_getaffinity(0, sizeof usual, &usual) == 0 && CPU_COUNT(&usual) > 0)
+        return CPU_COUNT(&usual);
+    for (int n = 4096; n <= 1 << 16; n *= 4) {
         cpu_set_t *set = mem_alloc(CPU_ALLOC_SIZE(n));
         size_t size = CPU_ALLOC_SIZE(n);
         int found = 0;
