@@ -146,6 +146,7 @@ sub check_link
 {
     my ($target) = @_;
     return if $target =~ m{^(?:https?|mailto):};
+    return if $target =~ m{^\.\./\.\./actions/}; # a page of the site that shows the README
     my ($path, $heading) = $target =~ /^([^#]*)(?:#(.*))?$/;
     my ($folder) = $file =~ m{^(.*/)};
     my $full = $path eq '' ? "$root/$file" : "$root/" . ($folder // '') . $path;
