@@ -192,7 +192,7 @@ HAVE_MPI     := $(shell $(PKG_CONFIG) --exists ompi-c 2>/dev/null && command -v 
 PREVUE_MPI    = $(if $(HAVE_MPI),$(if $(MPI)$(SAN)$(CORE),,$(BUILD)/prevue_mpi))
 SIM_TEST      = $(if $(HAVE_CXX),$(patsubst tests/cudasim/%.c,$(BUILD)/%,$(SIM_TEST_SRC)))
 
-.PHONY: all prevue lib setup demo test check check-all check-quick quick sim-objects objects core-programs programs unit check-kernels check-cuda \
+.PHONY: all prevue lib setup demo test check check-all check-quick quick fast-kernels sim-objects objects core-programs programs unit check-kernels check-cuda \
         check-cross check-clients check-python check-replicas check-page asan tsan core fuzz fuzz-long fuzz-programs fuzz-links fuzz-replay lint format bench install uninstall deb check-deb clean deps
 .SECONDARY:
 .DELETE_ON_ERROR:
@@ -216,8 +216,7 @@ $(BUILD)/tests/%.o: WARN += -Wno-missing-field-initializers
 # Tests are compiled more often than they run.
 $(BUILD)/tests/unit/%.o $(BUILD)/tests/cudasim/%.o $(BUILD)/tests/fuzz/%.o: OPT = -O1
 $(BUILD)/src/kernels/%.o: OPT = -O3
-# gcc takes minutes for checks within vectors of kernels; calls of them are compiled quickly.
-$(BUILD)/src/kernels/$(ARCH)/%.o: LESS_SAN = $(KERNEL_SAN) $(if $(filter 1,$(SAN)),-O1 --param asan-instrumentation-with-call-threshold=0)
+$(BUILD)/src/kernels/$(ARCH)/%.o: LESS_SAN = $(KERNEL_SAN)
 $(BUILD)/src/dist/transport_mpi.o: ISA = $(MPI_CFLAGS)
 $(BUILD)/src/video/resize.o: OPT = -O3
 $(BUILD)/src/audio/mel.o: OPT = -O3
@@ -243,11 +242,16 @@ $(BUILD)/%.o: %.c $(BUILD)/flags | deps
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) $(TEST_INC) $(ISA) $(LESS_SAN) -MMD -MP -c -o $@ $<
 
-# What another build has alike, in $(PLAIN), is not compiled again.
+# What another build has alike, in $(PLAIN), is not compiled again: a build without libraries has all kernels
+# in common with it, those of sanitizers the fast kernels, and TSan the simulated GPU.
 ifdef PLAIN
-$(if $(SAN),$(BUILD)/cudasim/%.o: $(PLAIN)/cudasim/%.o,$(BUILD)/src/kernels/%.o: $(PLAIN)/src/kernels/%.o)
-	@mkdir -p $(@D)
-	@ln -f $< $@
+ALIKE = $(if $(SAN),src/kernels/$(ARCH),src/kernels) $(if $(filter thread,$(SAN)),cudasim)
+define alike
+$(BUILD)/$(1)/%.o: $(PLAIN)/$(1)/%.o
+	@mkdir -p $$(@D)
+	@ln -f $$< $$@
+endef
+$(foreach d,$(ALIKE),$(eval $(call alike,$(d))))
 endif
 
 $(BUILD)/%.o: %.cu $(BUILD)/flags
@@ -481,18 +485,22 @@ check-page: $(BUILD)/prevue $(HELPER)
 fuzz-replay: $(REPLAY)
 	@tests/run.sh $(REPLAYS)
 
-# The programs of make test under sanitizers. Under TSan the simulated GPU is the one of the plain build: it
-# runs one launch at a time, and what the host's threads do with it is seen all the same.
+# The programs of make test under sanitizers. Fast kernels are those of the plain build: gcc takes minutes to
+# instrument them, a step with them would be thirty times as slow, and check_kernels has unreadable pages
+# around what they may touch. So is TSan's simulated GPU, which runs one launch at a time; what the host's
+# threads do with it is seen all the same.
 asan tsan: export TEST_LEFT_OUT = tests/only_all.txt
 asan tsan: export TEST_TIMEOUT = 1800
-asan: setup
-	@$(AGAIN) SAN=1 check
-
 tsan: export TSAN_OPTIONS = suppressions=$(abspath tests/tsan_suppressions.txt)
+asan: setup
+	@$(AGAIN) fast-kernels
+	@$(AGAIN) SAN=1 PLAIN=$(BUILD) check
+
 tsan: setup
-	@$(AGAIN) sim-objects
+	@$(AGAIN) fast-kernels sim-objects
 	@$(AGAIN) SAN=thread PLAIN=$(BUILD) check
 
+fast-kernels: $(filter $(BUILD)/src/kernels/$(ARCH)/%,$(OBJ))
 sim-objects: $(SIM_OBJ) $(CHECK_CUDA_CU:%.cu=$(BUILD)/cudasim/%.o)
 
 # The fuzzers (doc/fuzzing.md): build/fuzz/fuzz_*, by clang. FUZZERS: those meant, without "fuzz_".
