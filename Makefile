@@ -192,7 +192,7 @@ HAVE_MPI     := $(shell $(PKG_CONFIG) --exists ompi-c 2>/dev/null && command -v 
 PREVUE_MPI    = $(if $(HAVE_MPI),$(if $(MPI)$(SAN)$(CORE),,$(BUILD)/prevue_mpi))
 SIM_TEST      = $(if $(HAVE_CXX),$(patsubst tests/cudasim/%.c,$(BUILD)/%,$(SIM_TEST_SRC)))
 
-.PHONY: all prevue lib setup demo test check check-all check-quick quick fast-kernels sim-objects objects core-programs programs unit check-kernels check-cuda \
+.PHONY: all prevue lib setup demo test check check-all check-quick quick fast-kernels objects core-programs programs unit check-kernels check-cuda \
         check-cross check-clients check-python check-replicas check-page asan tsan core fuzz fuzz-long fuzz-programs fuzz-links fuzz-replay lint format bench install uninstall deb check-deb clean deps
 .SECONDARY:
 .DELETE_ON_ERROR:
@@ -243,9 +243,9 @@ $(BUILD)/%.o: %.c $(BUILD)/flags | deps
 	$(call say,CC)$(COMPILE) $(TEST_INC) $(ISA) $(LESS_SAN) -MMD -MP -c -o $@ $<
 
 # What another build has alike, in $(PLAIN), is not compiled again: a build without libraries has all kernels
-# in common with it, those of sanitizers the fast kernels, and TSan the simulated GPU.
+# in common with it, those of sanitizers the fast kernels.
 ifdef PLAIN
-ALIKE = $(if $(SAN),src/kernels/$(ARCH),src/kernels) $(if $(filter thread,$(SAN)),cudasim)
+ALIKE = $(if $(SAN),src/kernels/$(ARCH),src/kernels)
 define alike
 $(BUILD)/$(1)/%.o: $(PLAIN)/$(1)/%.o
 	@mkdir -p $$(@D)
@@ -487,21 +487,23 @@ fuzz-replay: $(REPLAY)
 
 # The programs of make test under sanitizers. Fast kernels are those of the plain build: gcc takes minutes to
 # instrument them, a step with them would be thirty times as slow, and check_kernels has unreadable pages
-# around what they may touch. So is TSan's simulated GPU, which runs one launch at a time; what the host's
-# threads do with it is seen all the same.
-asan tsan: export TEST_LEFT_OUT = tests/only_all.txt
+# around what they may touch.
+asan tsan: export TEST_LEFT_OUT = $(BUILD)/not_sanitized.txt
 asan tsan: export TEST_TIMEOUT = 1800
 tsan: export TSAN_OPTIONS = suppressions=$(abspath tests/tsan_suppressions.txt)
-asan: setup
+asan: setup $(BUILD)/not_sanitized.txt
 	@$(AGAIN) fast-kernels
 	@$(AGAIN) SAN=1 PLAIN=$(BUILD) check
 
-tsan: setup
-	@$(AGAIN) fast-kernels sim-objects
-	@$(AGAIN) SAN=thread PLAIN=$(BUILD) check
+tsan: setup $(BUILD)/not_sanitized.txt
+	@$(AGAIN) fast-kernels
+	@$(AGAIN) SAN=thread PLAIN=$(BUILD) unit
+
+$(BUILD)/not_sanitized.txt: tests/only_all.txt tests/not_sanitized.txt
+	@mkdir -p $(@D)
+	@cat $^ > $@
 
 fast-kernels: $(filter $(BUILD)/src/kernels/$(ARCH)/%,$(OBJ))
-sim-objects: $(SIM_OBJ) $(CHECK_CUDA_CU:%.cu=$(BUILD)/cudasim/%.o)
 
 # The fuzzers (doc/fuzzing.md): build/fuzz/fuzz_*, by clang. FUZZERS: those meant, without "fuzz_".
 FUZZERS  ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(FUZZ_SRC))

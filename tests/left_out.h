@@ -1,6 +1,7 @@
-/* What `make test` leaves out and `make check-all` runs: the cases listed in tests/only_all.txt,
- * and, of tests that prove the same with many numbers, most of these. tests/run.sh names the list
- * in TEST_LEFT_OUT; a program that is started without it runs everything. */
+/* What `make test` leaves out and `make check-all` runs: the cases listed in tests/only_all.txt
+ * (and, under sanitizers, tests/not_sanitized.txt), and, of tests that prove the same with many
+ * numbers, most of these. tests/run.sh names the list in TEST_LEFT_OUT; a program that is started
+ * without it runs everything. */
 #ifndef PV_TESTS_LEFT_OUT_H
 #define PV_TESTS_LEFT_OUT_H
 

@@ -1,12 +1,12 @@
 #!/usr/bin/perl
-# Part of `make lint`: every test is run by some target, and tests/only_all.txt, which says what `make test`
-# leaves to `make check-all`, names cases that exist. Reads the list of files from its command line, prints
+# Part of `make lint`: every test is run by some target, and the lists of cases that are left out name
+# cases that exist: by `make test` (tests/only_all.txt) and by the sanitizers (tests/not_sanitized.txt). Reads the list of files from its command line, prints
 # violations as file:line: text, exits 1 when there is one. (The names of kernel checks are made when they
 # run: check_cudasim itself fails on a line that names none.)
 use strict;
 use warnings;
 
-my $list = 'tests/only_all.txt';
+my @lists = ('tests/only_all.txt', 'tests/not_sanitized.txt');
 my $bad = 0;
 
 sub text_of
@@ -55,22 +55,25 @@ for my $file (@ARGV) {
 }
 
 my %seen;
-my $line = 0;
-for (split /\n/, text_of($list)) {
-    $line++;
-    next if /^#/ || !length;
-    my ($program, $case) = /^(\S.*?): (\S.*)$/ or do { violation($list, $line, 'expected "PROGRAM: CASE"'); next };
-    violation($list, $line, 'listed twice') if $seen{$_}++;
-    if ($program =~ m{^tests/(?:cli|server)$}) {
-        violation($list, $line, "$program has no case of this name")
-            unless -e "$program/$case" || grep { index(text_of($_), "left_out \"$case\"") >= 0 } glob "$program/*.sh";
-    } elsif ($program =~ m{^test_\w+$}) {
-        my ($source) = grep { -e } "tests/unit/$program.c", "tests/cudasim/$program.c";
-        violation($list, $line, "there is no $program"), next unless $source;
-        violation($list, $line, "$source has no TEST($case)")
-            unless $case eq '*' || index(text_of($source), "TEST($case)") >= 0;
-    } elsif ($program !~ m{^check_(?:kernels|cudasim|cudasim --hopper)$}) {
-        violation($list, $line, "unknown program $program");
+my $line;
+for my $list (@lists) {
+    $line = 0;
+    for (split /\n/, text_of($list)) {
+        $line++;
+        next if /^#/ || !length;
+        my ($program, $case) = /^(\S.*?): (\S.*)$/ or do { violation($list, $line, 'expected "PROGRAM: CASE"'); next };
+        violation($list, $line, 'listed twice') if $seen{$_}++;
+        if ($program =~ m{^tests/(?:cli|server)$}) {
+            violation($list, $line, "$program has no case of this name")
+                unless -e "$program/$case" || grep { index(text_of($_), "left_out \"$case\"") >= 0 } glob "$program/*.sh";
+        } elsif ($program =~ m{^test_\w+$}) {
+            my ($source) = grep { -e } "tests/unit/$program.c", "tests/cudasim/$program.c";
+            violation($list, $line, "there is no $program"), next unless $source;
+            violation($list, $line, "$source has no TEST($case)")
+                unless $case eq '*' || index(text_of($source), "TEST($case)") >= 0;
+        } elsif ($program !~ m{^check_(?:kernels|cudasim|cudasim --hopper)$}) {
+            violation($list, $line, "unknown program $program");
+        }
     }
 }
 exit $bad;
