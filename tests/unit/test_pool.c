@@ -177,6 +177,10 @@ TEST(stacks_do_not_depend_on_the_process)
     pthread_attr_t small, before;
     struct pool *p = NULL;
     int done[3] = { 0 };
+#ifdef __SANITIZE_THREAD__
+    test_skip("ThreadSanitizer needs larger stacks");
+    return;
+#endif
     CHECK(!pthread_getattr_default_np(&before) && !pthread_attr_init(&small) &&
           !pthread_attr_setstacksize(&small, 128 << 10) && !pthread_setattr_default_np(&small));
     CHECK_EQ(pool_open(&p, 3, NULL), PV_OK);
