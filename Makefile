@@ -94,7 +94,8 @@ COMPILE  = $(CCACHE) $(CC) -Iinclude -Isrc $(PV_DEFS) $(DEPS_CFLAGS) $(CPPFLAGS)
            $(SAN_FLAGS) $(MUST)
 LINK     = $(CC) $(CFLAGS) $(SAN_FLAGS) $(LDFLAGS) -pthread
 # For the many programs of the tests, the faster linker where there is one.
-GOLD    := $(shell echo 'int main(void) { return 0; }' | $(CC) -fuse-ld=gold -x c -o /dev/null - 2>/dev/null && echo -fuse-ld=gold)
+GOLD    := $(if $(findstring $(shell uname -m),$(MACHINE)),$(shell echo 'int main(void) { return 0; }' | \
+             $(CC) -fuse-ld=gold -x c -o /dev/null - 2>/dev/null && echo -fuse-ld=gold))
 LINK_TEST = $(LINK) $(GOLD)
 LIBS     = $(CUDA_LIBS) $(if $(filter 1,$(MPI)),$(MPI_LIBS)) $(DEPS_LIBS) -lm
 
