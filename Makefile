@@ -25,7 +25,7 @@ SOVERSION = 0
 
 CC      ?= cc
 AR      ?= ar
-# Where it is installed, what was compiled before comes from its cache. CCACHE= does without.
+# ccache, where it is installed, keeps what was compiled before. CCACHE= disables it.
 CCACHE  ?= $(shell command -v ccache 2>/dev/null)
 CUDA_HOME ?= /usr/local/cuda
 NVCC    ?= $(if $(shell command -v nvcc 2>/dev/null),nvcc,$(CUDA_HOME)/bin/nvcc)
@@ -107,7 +107,7 @@ NVCC_FLAGS = -O3 -std=c++17 -Iinclude -Isrc $(CUDA_CODE) -Xcompiler -fPIC,-fvisi
 CUDA_DIRS := $(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/lib)
 # The same files as C++, for the simulator.
 # gcc 12, making vectors of neighbours, forgets to round a double to float before it is one again.
-# It runs where it is built, so it may use what this machine has; many sums are vectors then.
+# The simulator runs on the machine that builds it, so it may use that machine's vector instructions.
 SIM_ISA   ?= $(if $(findstring $(shell uname -m),$(MACHINE)),$(shell \
     grep -qw avx512f /proc/cpuinfo && echo -march=x86-64-v4 || { grep -qw avx2 /proc/cpuinfo && echo -march=x86-64-v3; }))
 SIM_OPT    = -O2
@@ -243,16 +243,16 @@ $(BUILD)/%.o: %.c $(BUILD)/flags | deps
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) $(TEST_INC) $(ISA) $(LESS_SAN) -MMD -MP -c -o $@ $<
 
-# What another build has alike, in $(PLAIN), is not compiled again: a build without libraries has all kernels
-# in common with it, those of sanitizers the fast kernels.
+# PLAIN names the build that objects are taken from when they are the same there: all kernels for a build
+# without libraries, the fast kernels for sanitizers.
 ifdef PLAIN
-ALIKE = $(if $(SAN),src/kernels/$(ARCH),src/kernels)
-define alike
+SHARED_DIRS = $(if $(SAN),src/kernels/$(ARCH),src/kernels)
+define take_objects
 $(BUILD)/$(1)/%.o: $(PLAIN)/$(1)/%.o
 	@mkdir -p $$(@D)
 	@ln -f $$< $$@
 endef
-$(foreach d,$(ALIKE),$(eval $(call alike,$(d))))
+$(foreach d,$(SHARED_DIRS),$(eval $(call take_objects,$(d))))
 endif
 
 $(BUILD)/%.o: %.cu $(BUILD)/flags
@@ -263,7 +263,7 @@ $(BUILD)/cudasim/%.o: %.cu $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CXX)$(CCACHE) $(CXX) $(SIM_FLAGS) -MMD -MP -c -o $@ $<
 
-# All that is computed together is computed here.
+# Matrix products of warps, where the simulator spends most of its arithmetic.
 $(BUILD)/cudasim/tests/cudasim/cudasim.o: SIM_OPT = -O3
 
 $(BUILD)/cudasim/%.o: %.cpp $(BUILD)/flags
@@ -402,14 +402,14 @@ setup:
 
 # test leaves out what tests/only_all.txt lists; check-all runs everything; check-quick a choice for
 # while one works.
-test: export TEST_LEFT_OUT = tests/only_all.txt
+test: export TEST_LEFT_OUT = $(abspath tests/only_all.txt)
 test: setup
 	@$(AGAIN) check
 
 check-all: setup
 	@$(AGAIN) check
 
-check-quick: export TEST_LEFT_OUT = tests/only_all.txt
+check-quick: export TEST_LEFT_OUT = $(abspath tests/only_all.txt)
 check-quick: setup
 	@$(AGAIN) quick
 
@@ -486,21 +486,21 @@ check-page: $(BUILD)/prevue $(HELPER)
 fuzz-replay: $(REPLAY)
 	@tests/run.sh $(REPLAYS)
 
-# The programs of make test under sanitizers. Fast kernels are those of the plain build: gcc takes minutes to
+# Programs of make test under sanitizers. Fast kernels are those of the plain build: gcc takes minutes to
 # instrument them, a step with them would be thirty times as slow, and check_kernels has unreadable pages
 # around what they may touch.
-asan tsan: export TEST_LEFT_OUT = $(BUILD)/not_sanitized.txt
+asan tsan: export TEST_LEFT_OUT = $(abspath $(BUILD)/not_sanitized.txt)
 asan tsan: export TEST_TIMEOUT = 1800
 tsan: export TSAN_OPTIONS = suppressions=$(abspath tests/tsan_suppressions.txt)
 asan: setup $(BUILD)/not_sanitized.txt
 	@$(AGAIN) fast-kernels
 	@$(AGAIN) SAN=1 PLAIN=$(BUILD) $(if $(filter 1,$(ALL)),check,check-sanitized)
 
-# What passes under ASan in a time that CI has; ALL=1 runs the other programs of make test, too.
+# The part that is known to pass under ASan in the time that CI has; ALL=1 runs all programs of make test.
 check-sanitized: $(BUILD)/prevue $(HELPER) $(BENCH) $(BUILD)/serve_client $(REPLAY)
 	@BUILD=$(BUILD) tests/run.sh $(SCRIPTS) $(REPLAYS)
 
-# Unit tests with several threads that pass under TSan; the others are to join them: TSAN_UNIT="engine ..." tries some.
+# Unit tests with several threads that are known to pass under TSan; TSAN_UNIT="engine ..." runs others.
 TSAN_UNIT ?= cancel decoder_joint decoder_rows device_cpu disk_cache disk_media drafter_chain drafter_head drafting \
              fiber pool ring transport
 tsan: setup $(BUILD)/not_sanitized.txt

@@ -3,8 +3,8 @@
 #
 #   tests/run.sh 'PROGRAM ARGS' ...
 #
-# TEST_LEFT_OUT names a list of cases that programs leave out (tests/left_out.h, tests/verdict.sh);
-# "PROGRAM: *" there leaves out a program as a whole. `make test` uses tests/only_all.txt.
+# TEST_LEFT_OUT, the absolute path of a list, makes programs leave out cases (tests/left_out.h,
+# tests/verdict.sh). `make test` uses tests/only_all.txt.
 #
 # Each program ends with "N passed, N failed" and a matching exit status. One that says neither,
 # crashes, hangs or contradicts its own count is one failure more. The output of a program that
@@ -74,19 +74,6 @@ dir=$(mktemp -d "${TMPDIR:-/tmp}/prevue-run-XXXXXX") || exit 1
 trap 'rm -rf "$dir"' EXIT
 trap 'exit 130' INT TERM
 : >"$dir/counts"
-left_out=0
-if [ -n "${TEST_LEFT_OUT:-}" ]; then
-    case $TEST_LEFT_OUT in /*) ;; *) TEST_LEFT_OUT=$PWD/$TEST_LEFT_OUT ;; esac
-    export TEST_LEFT_OUT
-    for command; do
-        shift
-        if grep -qxF "${command##*/}: *" "$TEST_LEFT_OUT"; then
-            left_out=$((left_out + 1))
-        else
-            set -- "$@" "$command"
-        fi
-    done
-fi
 printf '%s\0' "$@" | xargs -0 -P "$jobs" -n 1 "$0" --judge "$dir"
 wanted=$# got=$(wc -l <"$dir/counts")
 # shellcheck disable=SC2046
