@@ -91,8 +91,16 @@ bool buf_printf(struct buf *b, const char *fmt, ...)
     return true;
 }
 
+/* As JSON has it: beyond 0xffff as two halves. */
+static void json_escape(struct buf *b, uint32_t cp)
+{
+    if (cp > 0xffff)
+        buf_printf(b, "\\u%04x", (unsigned)(0xd800 + ((cp - 0x10000) >> 10)));
+    buf_printf(b, "\\u%04x", (unsigned)(cp > 0xffff ? 0xdc00 + (cp & 0x3ff) : cp));
+}
+
 /* One character (already known to be UTF-8) inside a JSON string. */
-static void json_char(struct buf *b, const char *s, size_t len, uint32_t cp)
+static void json_char(struct buf *b, const char *s, size_t len, uint32_t cp, bool visible)
 {
     static const char short_form[] = "btn\0fr"; /* U+0008 .. U+000D, U+000B has none */
 
@@ -100,13 +108,13 @@ static void json_char(struct buf *b, const char *s, size_t len, uint32_t cp)
         buf_printf(b, "\\%c", (int)cp);
     else if (cp >= 8 && cp <= 13 && short_form[cp - 8])
         buf_printf(b, "\\%c", short_form[cp - 8]);
-    else if (cp < 0x20 || cp == 0x7f)
-        buf_printf(b, "\\u%04x", (unsigned)cp);
+    else if (cp < 0x20 || cp == 0x7f || (visible && escape_hidden(cp)))
+        json_escape(b, cp);
     else
         buf_add(b, s, len);
 }
 
-bool buf_json(struct buf *b, const char *utf8, size_t len)
+static bool add_json(struct buf *b, const char *utf8, size_t len, bool visible)
 {
     size_t i = 0;
 
@@ -118,11 +126,21 @@ bool buf_json(struct buf *b, const char *utf8, size_t len)
             buf_puts(b, "\xef\xbf\xbd");
             i++;
         } else {
-            json_char(b, utf8 + i, (size_t)n, cp);
+            json_char(b, utf8 + i, (size_t)n, cp, visible);
             i += (size_t)n;
         }
     }
     return buf_add(b, "\"", 1);
+}
+
+bool buf_json(struct buf *b, const char *utf8, size_t len)
+{
+    return add_json(b, utf8, len, false);
+}
+
+bool buf_json_visible(struct buf *b, const char *utf8, size_t len)
+{
+    return add_json(b, utf8, len, true);
 }
 
 bool buf_shown(struct buf *b, const char *s)

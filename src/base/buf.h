@@ -19,6 +19,9 @@ bool buf_puts(struct buf *b, const char *s);
 bool buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Add `len` bytes as a JSON string in quotes; bytes that are not UTF-8 become U+FFFD. */
 bool buf_json(struct buf *b, const char *utf8, size_t len);
+/* The same with escapes (\u202e) for characters that one does not see, as base/escape.h has them.
+ */
+bool buf_json_visible(struct buf *b, const char *utf8, size_t len);
 /* Add `s`, made safe for a terminal: escaped as in base/escape.h. */
 bool buf_shown(struct buf *b, const char *s);
 

@@ -5,8 +5,13 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum { ESCAPE_MAX = 8 }; /* longest output for one character, in bytes */
+
+/* Whether a terminal or a reader does not see this character: controls, those that change the
+ * direction of writing, and those without a shape of their own. */
+bool escape_hidden(uint32_t cp);
 
 /* Write the first character of s[0..len), len > 0, to out, and its length to *n. Control characters
  * of ASCII and bytes that are not UTF-8 become "\x1b"; control characters beyond ASCII, line

@@ -71,7 +71,7 @@ enum pv_status file_map_open(struct file_map *map, const char *path, uint64_t li
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
     if (fd < 0)
-        return fail(err, PV_E_IO, "%s: %s", path, strerror(errno));
+        return fail(err, status_of_errno(errno), "%s: %s", path, strerror(errno));
     s = map_fd(map, fd, path, limit, err);
     close(fd);
     if (!s && file_is_lfs_pointer(map->data, map->size)) {
@@ -117,7 +117,7 @@ enum pv_status file_digest(const char *path, uint8_t out[DIGEST_SIZE], struct pv
     if (!chunk)
         s = fail_nomem(err, DIGEST_CHUNK);
     else if (fd < 0 || fstat(fd, &st))
-        s = fail(err, PV_E_IO, "%s: %s", path, strerror(errno));
+        s = fail(err, status_of_errno(errno), "%s: %s", path, strerror(errno));
     else if (!S_ISREG(st.st_mode))
         s = fail(err, PV_E_IO, "%s: not a regular file", path);
     else if (!digest_fd(&d, fd, chunk))
@@ -148,20 +148,21 @@ bool file_is_same(const char *a, const char *b)
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-/* Create the temporary file, with the permissions the umask gives (mkstemp would force 0600). */
-static int create_tmp(char *tmp_path, size_t cap, const char *path)
+/* Create the temporary file, with the permissions that the umask leaves of `mode`. */
+static int create_tmp(char *tmp_path, size_t cap, const char *path, mode_t mode)
 {
     for (int i = 0; i < TMP_ATTEMPTS; i++) {
         int fd;
         snprintf(tmp_path, cap, "%s.tmp%06u", path, ((unsigned)getpid() + (unsigned)i) % 1000000);
-        fd = open(tmp_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        fd = open(tmp_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
         if (fd >= 0 || errno != EEXIST)
             return fd;
     }
     return -1;
 }
 
-enum pv_status file_out_open(struct file_out *o, const char *path, struct pv_error *err)
+static enum pv_status open_out(struct file_out *o, const char *path, mode_t mode,
+                               struct pv_error *err)
 {
     struct file_out out = { 0 };
     size_t cap = strlen(path) + TMP_SUFFIX_MAX;
@@ -178,7 +179,7 @@ enum pv_status file_out_open(struct file_out *o, const char *path, struct pv_err
         s = fail_nomem(err, cap);
         goto undo;
     }
-    fd = create_tmp(out.tmp_path, cap, path);
+    fd = create_tmp(out.tmp_path, cap, path, mode);
     if (fd < 0) {
         s = fail(err, PV_E_IO, "%s: cannot be created: %s", path, strerror(errno));
         goto undo;
@@ -197,6 +198,16 @@ undo:
     mem_free(out.path);
     mem_free(out.tmp_path);
     return s;
+}
+
+enum pv_status file_out_open(struct file_out *o, const char *path, struct pv_error *err)
+{
+    return open_out(o, path, 0666, err);
+}
+
+enum pv_status file_out_open_private(struct file_out *o, const char *path, struct pv_error *err)
+{
+    return open_out(o, path, 0600, err);
 }
 
 enum pv_status file_out_write(struct file_out *o, const void *data, size_t len,

@@ -45,6 +45,8 @@ struct file_out {
 };
 
 enum pv_status file_out_open(struct file_out *o, const char *path, struct pv_error *err);
+/* The same for a file that nobody but its owner may read. */
+enum pv_status file_out_open_private(struct file_out *o, const char *path, struct pv_error *err);
 enum pv_status file_out_write(struct file_out *o, const void *data, size_t len,
                               struct pv_error *err);
 enum pv_status file_out_commit(struct file_out *o, struct pv_error *err); /* closes either way */

@@ -6,6 +6,7 @@
 #include "base/escape.h"
 #include "base/utf8.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -55,6 +56,11 @@ void fail_names(struct pv_error *err, const char *name)
 enum pv_status fail_nomem(struct pv_error *err, size_t size)
 {
     return fail(err, PV_E_NOMEM, "out of memory: %zu bytes were asked for", size);
+}
+
+enum pv_status status_of_errno(int why)
+{
+    return why == EMFILE || why == ENFILE || why == ENOMEM || why == EAGAIN ? PV_E_NOMEM : PV_E_IO;
 }
 
 const char *pv_status_name(enum pv_status status)

@@ -16,4 +16,8 @@ void fail_names(struct pv_error *err, const char *name);
 /* fail() for an allocation of `size` bytes. */
 enum pv_status fail_nomem(struct pv_error *err, size_t size);
 
+/* The status of a system call that failed with this errno: PV_E_NOMEM if memory, descriptors or
+ * processes are used up, which may pass; otherwise PV_E_IO. */
+enum pv_status status_of_errno(int why);
+
 #endif

@@ -67,6 +67,9 @@ TEST(json_strings)
     CHECK(buf_json(&b, "", 0));
     CHECK_STR(b.data, "\"\"");
     buf_reset(&b);
+    CHECK(buf_json_visible(&b, "a\xc2\x9b\xe2\x80\xae\xe2\x80\x8b\xf3\xa0\x81\x81\xc3\xa9", 15));
+    CHECK_STR(b.data, "\"a\\u009b\\u202e\\u200b\\udb40\\udc41\xc3\xa9\"");
+    buf_reset(&b);
     CHECK(buf_json(&b, "\0\b\v\f\r", 5));
     CHECK_STR(b.data, "\"\\u0000\\b\\u000b\\f\\r\"");
     buf_clear(&b);

@@ -77,6 +77,8 @@ TEST(writes_and_commits)
     CHECK(map.size == 8 && !memcmp(map.data, "new text", 8));
     file_map_close(&map);
     CHECK(stat(in_scratch("out"), &st) == 0 && (st.st_mode & 0777) == 0644);
+    CHECK(!file_out_open_private(&o, in_scratch("out"), NULL) && !file_out_commit(&o, NULL));
+    CHECK(stat(in_scratch("out"), &st) == 0 && (st.st_mode & 0777) == 0600);
     umask(mask);
 }
 
