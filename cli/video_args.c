@@ -3,6 +3,7 @@
 #include "video_args.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -52,7 +53,7 @@ const struct option choice_table[] = {
       NULL },
     { "sandbox", 0, NULL, OPTION_FLAG, AT(sandbox), 0, 0, NULL,
       "Decode videos in a helper process that cannot open files or use the network, and fail if "
-      "this machine does not support that. Default: use it if supported.",
+      "this machine does not support that. Default: use it if supported, and say so if not.",
       NULL },
     { "no-sandbox", 0, NULL, OPTION_FLAG, AT(no_sandbox), 0, 0, NULL,
       "Decode videos in this process.", NULL },
@@ -81,6 +82,16 @@ const struct option limit_table[] = {
       NULL },
 };
 _Static_assert(sizeof limit_table / sizeof *limit_table == N_LIMIT_OPTIONS, "rows");
+
+/* Said once, by whichever thread is the first to decode without a sandbox. */
+static void report_unsandboxed(void *user, const char *why)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+
+    (void)user;
+    if (!atomic_flag_test_and_set(&said))
+        report("decoding without a sandbox: %s", why);
+}
 
 int choice_args_check(const struct choice_args *a, const char *command, struct pv_video_params *out)
 {
@@ -116,6 +127,7 @@ int choice_args_check(const struct choice_args *a, const char *command, struct p
     p.sandbox = a->sandbox      ? PV_SANDBOX_ON
                 : a->no_sandbox ? PV_SANDBOX_OFF
                                 : PV_SANDBOX_IF_POSSIBLE;
+    p.unsandboxed = report_unsandboxed;
     *out = p;
     return OPTIONS_RUN;
 }

@@ -359,6 +359,10 @@ struct pv_video_params {
      * none. Ignored for files, which have their own. */
     const float *samples;
     size_t n_samples;
+    /* PV_SANDBOX_IF_POSSIBLE decodes a file in this process: `why` says what the sandbox lacks.
+     * Called by the thread that loads the file, before it is opened; may be NULL. */
+    void (*unsandboxed)(void *user, const char *why);
+    void *unsandboxed_user;
 };
 
 /* One picture as the model sees it. */
@@ -381,7 +385,7 @@ struct pv_video_info {
 struct pv_stats {
     size_t size;
     int64_t prompt_tokens, reused_tokens; /* reused: found in the KV cache already */
-    int64_t tokens, passes;               /* of the answer; forward passes of the model */
+    int64_t tokens, passes;               /* of the answer; passes of the model that gave them */
     int64_t video_tokens;                 /* of the prompt: rows of videos and pictures */
     int64_t frames, lost_frames;          /* used from files since the last answer */
     double video_s;                       /* decoding and resizing since the last answer */

@@ -360,6 +360,8 @@ class pv_video_params(Struct):
     no_audio: bool
     samples: Any
     n_samples: int
+    unsandboxed: Any
+    unsandboxed_user: Any
     _fields_ = [
         ("size", c_size_t),
         ("frames", c_int),
@@ -381,6 +383,8 @@ class pv_video_params(Struct):
         ("no_audio", c_bool),
         ("samples", POINTER(c_float)),
         ("n_samples", c_size_t),
+        ("unsandboxed", CFUNCTYPE(None, c_void_p, c_void_p)),
+        ("unsandboxed_user", c_void_p),
     ]
 
 

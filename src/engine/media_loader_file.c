@@ -83,7 +83,9 @@ static enum pv_status open_file(struct chosen_frames *l, const struct video_sour
                                    .sandbox = p->sandbox == PV_SANDBOX_OFF ? NULL : &l->box };
     *l = (struct chosen_frames){ .p = p,
                                  .box = { .helper = p->media_helper,
-                                          .optional = p->sandbox == PV_SANDBOX_IF_POSSIBLE } };
+                                          .optional = p->sandbox == PV_SANDBOX_IF_POSSIBLE,
+                                          .unsandboxed = p->unsandboxed,
+                                          .user = p->unsandboxed_user } };
     return video_open(&l->v, from, &limits, b->threads, err);
 }
 

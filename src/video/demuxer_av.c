@@ -96,7 +96,7 @@ static enum pv_status open_file(struct demuxer *d, struct pv_error *err)
     /* Not to block on a pipe nobody writes to. */
     d->fd = open(d->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (d->fd < 0 || fstat(d->fd, &st) < 0)
-        return fail(err, PV_E_IO, "%s: %s", d->path, strerror(errno));
+        return fail(err, status_of_errno(errno), "%s: %s", d->path, strerror(errno));
     if (!S_ISREG(st.st_mode))
         return fail(err, PV_E_IO, "%s: is not a regular file", d->path);
     s = check_size(d, (uint64_t)st.st_size, err);

@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -111,6 +112,14 @@ static int spawn(pid_t *pid, const char *program, int file, int socket)
     return r;
 }
 
+/* Of the program only the name: the sentence may reach a stranger. */
+static enum pv_status fail_start(const char *program, int why, struct pv_error *err)
+{
+    const char *slash = strrchr(program, '/');
+    return fail(err, status_of_errno(why), "the media helper %s cannot be started: %s",
+                slash ? slash + 1 : program, strerror(why));
+}
+
 enum pv_status helper_start(struct helper_process *h, const char *program, int file,
                             struct pv_error *err)
 {
@@ -130,10 +139,50 @@ enum pv_status helper_start(struct helper_process *h, const char *program, int f
         if (ends[0] >= 0)
             close(ends[0]);
         h->pid = 0;
-        return fail(err, PV_E_IO, "%s: cannot be started: %s", program, strerror(r));
+        return fail_start(program, r, err);
     }
     h->socket = ends[0];
     return PV_OK;
+}
+
+void helper_send(const struct helper_process *h, const void *message, size_t size, int fd)
+{
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control = { .room = { 0 } };
+    struct iovec part = { (void *)message, size };
+    struct msghdr m = { .msg_iov = &part, .msg_iovlen = 1 };
+    ssize_t n;
+
+    if (fd >= 0) {
+        m.msg_control = control.room;
+        m.msg_controllen = sizeof control.room;
+        control.head.cmsg_level = SOL_SOCKET;
+        control.head.cmsg_type = SCM_RIGHTS;
+        control.head.cmsg_len = CMSG_LEN(sizeof fd);
+        memcpy(CMSG_DATA(&control.head), &fd, sizeof fd);
+    }
+    do {
+        n = sendmsg(h->socket, &m, MSG_NOSIGNAL);
+    } while (n < 0 && errno == EINTR);
+}
+
+bool helper_wait(const struct helper_process *h, int ms)
+{
+    struct pollfd wait = { .fd = h->socket, .events = POLLIN };
+
+    return poll(&wait, 1, ms) > 0;
+}
+
+ssize_t helper_receive(const struct helper_process *h, void *message, size_t size)
+{
+    ssize_t n;
+
+    do { /* a helper that has ended may have left a message, after the news of its end */
+        n = recv(h->socket, message, size, MSG_TRUNC);
+    } while (n < 0 && (errno == EINTR || errno == ECONNRESET));
+    return n;
 }
 
 void helper_end(struct helper_process *h, bool kill_it, int *status)

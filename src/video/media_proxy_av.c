@@ -1,26 +1,26 @@
 /* The library's side. Pictures come in slots of shared memory whose size cannot change any more
  * once the helper has it, so that no read of ours can fail; which one is next comes as a message,
- * and every number of it is compared with what was asked for. */
+ * which media_talk.h checks. The helper may write to the memory at any time, so what must be
+ * checked is copied first; any bytes are a picture. */
 #define _GNU_SOURCE /* memfd_create, F_ADD_SEALS */
 #include "video/media_proxy_av.h"
 
 #include "base/build_id.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "video/frame_index.h"
 #include "video/helper_process.h"
-#include "video/media_wire.h"
+#include "video/media_talk.h"
 #include "video/meter.h"
+#include "video/walls.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,12 +42,24 @@ struct media_proxy {
     struct helper_process helper;
     char *path;
     struct video_limits limits;
-    struct video_info info;
-    bool sound_alone; /* is wanted */
-    double left;      /* seconds that it may still be waited for */
+    struct media_talk talk;
+    double left; /* seconds that it may still be waited for */
 };
 
 /* --- the end of a helper -------------------------------------------------------------------- */
+
+/* The limits of the helper are the smaller of ours and of those that this process has itself. */
+static double allowed_seconds(const struct video_limits *l)
+{
+    double ulimit = (double)walls_least(RLIMIT_CPU, UINT64_MAX);
+
+    return l->cpu_seconds > 0 && l->cpu_seconds < ulimit ? l->cpu_seconds : ulimit;
+}
+
+static uint64_t allowed_memory(const struct video_limits *l)
+{
+    return walls_least(RLIMIT_AS, walls_least(RLIMIT_DATA, l->memory));
+}
 
 /* It has ended by itself: why. */
 static enum pv_status explain_end(struct media_proxy *p, struct pv_error *err)
@@ -59,7 +71,12 @@ static enum pv_status explain_end(struct media_proxy *p, struct pv_error *err)
     if (signal == SIGXCPU)
         return fail(err, PV_E_LIMIT,
                     "%s: decoding takes more than the %g seconds of CPU time that are allowed",
-                    p->path, p->limits.cpu_seconds);
+                    p->path, allowed_seconds(&p->limits));
+    if (signal == SIGKILL) /* at the hard limit of CPU time, or from a system without memory */
+        return fail(err, PV_E_LIMIT,
+                    "%s: its decoder was killed in the sandbox: a limit of CPU time (ulimit -t) "
+                    "may have been reached, or the system may be out of memory",
+                    p->path);
     if (signal == SIGSYS)
         return fail(err, PV_E_FORMAT,
                     "%s: its decoder did what the sandbox forbids, and was stopped", p->path);
@@ -89,14 +106,13 @@ static enum pv_status fail_lie(struct media_proxy *p, const char *what, struct p
 /* Waits for a message or the end; asks whether to go on meanwhile. */
 static enum pv_status wait_for_helper(struct media_proxy *p, struct pv_error *err)
 {
-    struct pollfd wait = { .fd = p->helper.socket, .events = POLLIN };
     const struct video_limits *l = &p->limits;
 
     for (;;) {
         double t0 = clock_now();
-        int n = poll(&wait, 1, METER_ASK_MS);
+        bool is_there = helper_wait(&p->helper, METER_ASK_MS);
         p->left -= clock_now() - t0;
-        if (n > 0)
+        if (is_there)
             return PV_OK;
         if (l->go_on && !l->go_on(l->user)) {
             end(p);
@@ -109,63 +125,41 @@ static enum pv_status wait_for_helper(struct media_proxy *p, struct pv_error *er
     }
 }
 
-/* The next message. One that tells of a failure becomes that failure. */
-static enum pv_status receive(struct media_proxy *p, struct wire_answer *a, bool *no_walls,
-                              struct pv_error *err)
+/* The failure that a message tells of. */
+static enum pv_status fail_told(struct media_proxy *p, struct wire_answer *a, struct pv_error *err)
 {
-    enum pv_status s = wait_for_helper(p, err);
-    ssize_t n;
+    enum pv_status s = (enum pv_status)a->status;
 
-    if (s)
-        return s;
-    do { /* a helper that has ended may have left a message, after the news of its end */
-        n = recv(p->helper.socket, a, sizeof *a, 0);
-    } while (n < 0 && (errno == EINTR || errno == ECONNRESET));
-    if (n <= 0)
-        return explain_end(p, err);
-    if (n != (ssize_t)sizeof *a)
-        return fail_lie(p, "what is no message", err);
-    if (a->kind != WIRE_FAILED)
-        return PV_OK;
     end(p);
-    if (no_walls)
-        *no_walls = a->no_walls;
     a->text[sizeof a->text - 1] = 0;
-    s = (enum pv_status)a->status;
-    if (s == PV_OK || s > PV_E_LIMIT)
-        return fail(err, PV_E_FORMAT, "%s: %s", p->path, a->text);
+    if (a->kind == WIRE_NO_WALLS)
+        return fail(err, PV_E_UNSUPPORTED, "%s", a->text);
     if (s == PV_E_NOMEM && p->limits.memory)
         return fail(err, PV_E_LIMIT,
                     "%s: reading it takes more than the %llu bytes of memory that "
                     "are allowed",
-                    p->path, (unsigned long long)p->limits.memory);
-    return a->no_walls || s == PV_E_ARG || strstr(a->text, p->path) == a->text
+                    p->path, (unsigned long long)allowed_memory(&p->limits));
+    return s == PV_E_ARG || strstr(a->text, p->path) == a->text
                ? fail(err, s, "%s", a->text)
                : fail(err, s, "%s: %s", p->path, a->text);
 }
 
-/* Whether it arrives shows with the next message. */
-static void transmit(const struct media_proxy *p, const void *message, size_t size, int fd)
+/* The next message, checked. One that tells of a failure becomes that failure. */
+static enum pv_status receive(struct media_proxy *p, struct wire_answer *a, struct pv_error *err)
 {
-    union {
-        struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control = { .room = { 0 } };
-    struct iovec part = { (void *)message, size };
-    struct msghdr m = { .msg_iov = &part, .msg_iovlen = 1 };
+    enum pv_status s = wait_for_helper(p, err);
+    const char *wrong;
     ssize_t n;
 
-    if (fd >= 0) {
-        m.msg_control = control.room;
-        m.msg_controllen = sizeof control.room;
-        control.head.cmsg_level = SOL_SOCKET;
-        control.head.cmsg_type = SCM_RIGHTS;
-        control.head.cmsg_len = CMSG_LEN(sizeof fd);
-        memcpy(CMSG_DATA(&control.head), &fd, sizeof fd);
-    }
-    do {
-        n = sendmsg(p->helper.socket, &m, MSG_NOSIGNAL);
-    } while (n < 0 && errno == EINTR);
+    if (s)
+        return s;
+    n = helper_receive(&p->helper, a, sizeof *a);
+    if (n <= 0)
+        return explain_end(p, err);
+    wrong = talk_hear(&p->talk, a, (size_t)n);
+    if (wrong)
+        return fail_lie(p, wrong, err);
+    return a->kind == WIRE_FAILED || a->kind == WIRE_NO_WALLS ? fail_told(p, a, err) : PV_OK;
 }
 
 /* --- opening -------------------------------------------------------------------------------- */
@@ -214,7 +208,7 @@ static enum pv_status open_source(const struct media_proxy *p, const struct vide
     if (from->path) {
         *fd = open(from->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         if (*fd < 0 || fstat(*fd, &st) < 0)
-            return fail(err, PV_E_IO, "%s: %s", p->path, strerror(errno));
+            return fail(err, status_of_errno(errno), "%s: %s", p->path, strerror(errno));
         if (!S_ISREG(st.st_mode))
             return fail(err, PV_E_IO, "%s: is not a regular file", p->path);
         *size = (uint64_t)st.st_size;
@@ -252,25 +246,12 @@ static enum pv_status send_job(struct media_proxy *p, uint64_t size, int threads
     job->decoded_pixels = l->decoded_pixels;
     job->cpu_seconds = l->cpu_seconds;
     job->threads = threads;
-    job->sound_alone = p->sound_alone;
+    job->sound_alone = p->talk.sound_alone;
     job->test = l->sandbox->test;
     if (!s)
-        transmit(p, job, sizeof *job, -1);
+        helper_send(&p->helper, job, sizeof *job, -1);
     mem_free(job);
     return s;
-}
-
-static bool is_sound_alone(const struct video_info *i)
-{
-    return i->width == 0 && i->height == 0 && i->n_frames == 0 && i->fps == 0 && !i->still &&
-           i->has_sound && isfinite(i->duration) && i->duration >= 0 && i->cut == 0;
-}
-
-static bool is_info(const struct video_info *i, const struct video_limits *l)
-{
-    return i->width > 0 && i->height > 0 && i->width <= l->pixels / i->height && i->n_frames > 0 &&
-           i->n_frames <= INDEX_PACKETS_MAX && isfinite(i->fps) && i->fps >= 0 &&
-           isfinite(i->duration) && i->duration >= 0 && i->cut >= 0;
 }
 
 static enum pv_status start(struct media_proxy *p, const struct video_source *from, int threads,
@@ -279,7 +260,6 @@ static enum pv_status start(struct media_proxy *p, const struct video_source *fr
     const struct video_sandbox *box = p->limits.sandbox;
     struct wire_answer a = { 0 };
     char found[PATH_SIZE];
-    bool no_walls = false;
     uint64_t size = 0;
     int fd = -1;
     enum pv_status s = open_source(p, from, &fd, &size, err);
@@ -300,15 +280,9 @@ static enum pv_status start(struct media_proxy *p, const struct video_source *fr
     if (!s)
         s = send_job(p, size, threads, err);
     if (!s)
-        s = receive(p, &a, &no_walls, err);
-    *unavailable = *unavailable || no_walls;
-    if (s)
-        return s;
-    if (a.kind != WIRE_OPENED ||
-        !(is_info(&a.info, &p->limits) || (p->sound_alone && is_sound_alone(&a.info))))
-        return fail_lie(p, "frames that cannot be", err);
-    p->info = a.info;
-    return PV_OK;
+        s = receive(p, &a, err);
+    *unavailable = *unavailable || p->talk.state == TALK_NO_WALLS;
+    return s ? s : receive(p, &a, err);
 }
 
 enum pv_status media_proxy_open(struct media_proxy **out, const struct video_source *from,
@@ -324,7 +298,7 @@ enum pv_status media_proxy_open(struct media_proxy **out, const struct video_sou
         return fail_nomem(err, sizeof *p);
     p->helper.socket = -1;
     p->limits = *limits;
-    p->sound_alone = from->sound_alone;
+    talk_begin(&p->talk, &p->limits, from->sound_alone);
     p->path = mem_strdup(video_source_name(from));
     p->left = wall > 0                  ? wall
               : limits->cpu_seconds > 0 ? WALL_EXTRA + WALL_SHARE * limits->cpu_seconds
@@ -349,7 +323,7 @@ void media_proxy_close(struct media_proxy **p)
 
 const struct video_info *media_proxy_info(const struct media_proxy *p)
 {
-    return &p->info;
+    return &p->talk.info;
 }
 
 /* --- reading -------------------------------------------------------------------------------- */
@@ -361,10 +335,10 @@ static enum pv_status check_wish(const struct media_proxy *p, const int64_t *ind
         return fail(err, PV_E_LIMIT, "%s: %d frames are asked for, at most %d are allowed", p->path,
                     n, p->limits.frames);
     for (int i = 0; i < n; i++)
-        if (index[i] < 0 || index[i] >= p->info.n_frames || (i > 0 && index[i] < index[i - 1]))
+        if (index[i] < 0 || index[i] >= p->talk.info.n_frames || (i > 0 && index[i] < index[i - 1]))
             return fail(err, PV_E_ARG, "%s: frame %lld is asked for, after %lld, of %lld frames",
                         p->path, (long long)index[i], (long long)(i > 0 ? index[i - 1] : 0),
-                        (long long)p->info.n_frames);
+                        (long long)p->talk.info.n_frames);
     return PV_OK;
 }
 
@@ -392,7 +366,7 @@ static enum pv_status shelf_open(struct shelf *s, const struct media_proxy *p, c
                                  int n, struct pv_error *err)
 {
     enum pv_status st;
-    uint64_t size = (uint64_t)p->info.width * (uint64_t)p->info.height * 3, slots;
+    uint64_t size = (uint64_t)p->talk.info.width * (uint64_t)p->talk.info.height * 3, slots;
 
     slots = SLOTS_BYTES / size;
     slots = slots < 2 ? 2 : slots < SLOTS_MAX ? slots : SLOTS_MAX;
@@ -415,31 +389,40 @@ static void shelf_close(struct shelf *s)
         close(s->fd);
 }
 
+/* Before something is asked for: the helper must be silent, and alive. */
+static enum pv_status check_idle(struct media_proxy *p, struct pv_error *err)
+{
+    struct wire_answer a;
+
+    if (p->helper.pid <= 0)
+        return fail(err, PV_E_ARG, "%s: its decoder in the sandbox has ended", p->path);
+    return helper_wait(&p->helper, 0) ? receive(p, &a, err) : PV_OK;
+}
+
+/* The slots of all messages before number `at` may be reused. If there is nobody to hear it, the
+ * next message or the end tells. */
+static void send_taken(const struct media_proxy *p, int64_t at)
+{
+    const struct wire_taken taken = { (int)at };
+
+    helper_send(&p->helper, &taken, sizeof taken, -1);
+}
+
 /* Picture number `at`, of which the helper says that it is in its slot. */
 static enum pv_status take(struct media_proxy *p, const struct shelf *shelf,
                            const struct wire_answer *a, int at, video_frame_fn fn, void *user,
                            struct pv_error *err)
 {
-    const struct wire_taken taken = { at + 1 };
-    const struct image picture = { p->info.width, p->info.height,
+    const struct image picture = { p->talk.info.width, p->talk.info.height,
                                    shelf->memory + shelf->r.slots +
                                        (uint64_t)(at % shelf->r.n_slots) * shelf->r.slot_size };
 
-    if (a->kind != WIRE_FRAME || a->at != at || a->index < 0 || a->index >= p->info.n_frames ||
-        !isfinite(a->time))
-        return fail_lie(p, "a frame that was not asked for", err);
     if (!fn(user, at, a->index, a->time, &picture)) {
         end(p);
         return fail(err, PV_E_CANCELLED, "%s: reading was stopped", p->path);
     }
-    transmit(p, &taken, sizeof taken,
-             -1); /* if there is nobody, the next message or its end tells */
+    send_taken(p, at + 1);
     return PV_OK;
-}
-
-static enum pv_status fail_ended(const struct media_proxy *p, struct pv_error *err)
-{
-    return fail(err, PV_E_ARG, "%s: its decoder in the sandbox has ended", p->path);
 }
 
 enum pv_status media_proxy_read(struct media_proxy *p, const int64_t *index, int n,
@@ -455,48 +438,44 @@ enum pv_status media_proxy_read(struct media_proxy *p, const int64_t *index, int
         *lost = 0;
         return PV_OK;
     }
-    if (p->helper.pid <= 0)
-        return fail_ended(p, err);
-    s = shelf_open(&shelf, p, index, n, err);
+    s = check_idle(p, err);
     if (!s)
-        transmit(p, &shelf.r, sizeof shelf.r, shelf.fd);
-    for (int at = 0; at < n && !s; at++) {
-        s = receive(p, &a, NULL, err);
-        if (!s)
-            s = take(p, &shelf, &a, at, fn, user, err);
+        s = shelf_open(&shelf, p, index, n, err);
+    if (!s) {
+        talk_ask_frames(&p->talk, index, n);
+        helper_send(&p->helper, &shelf.r, sizeof shelf.r, shelf.fd);
+    }
+    while (!s) {
+        s = receive(p, &a, err);
+        if (s || a.kind != WIRE_FRAME)
+            break;
+        s = take(p, &shelf, &a, a.at, fn, user, err);
     }
     if (!s)
-        s = receive(p, &a, NULL, err);
-    if (!s && (a.kind != WIRE_READ || a.lost < 0 || a.lost > n))
-        s = fail_lie(p, "an end that cannot be", err);
-    if (!s)
-        *lost = a.lost;
+        *lost = p->talk.lost;
     shelf_close(&shelf);
     return s;
 }
 
 /* --- sound ---------------------------------------------------------------------------------- */
 
-/* Samples of message number `at`, at most `most`. Every one that is no number becomes 0
- * (sound_append), so whatever the helper writes is sound. */
+/* Samples of message number a->at. They are copied before anybody looks at them, since the helper
+ * may change the memory meanwhile. */
 static enum pv_status take_sound(struct media_proxy *p, const struct shelf *shelf,
-                                 const struct wire_answer *a, int at, int64_t most,
+                                 const struct wire_answer *a, float *copy,
                                  const struct sound_wish *wish, struct pv_error *err)
 {
-    const struct wire_taken taken = { at + 1 };
-    const void *samples = shelf->memory + (uint64_t)(at % SOUND_SLOTS) * shelf->r.slot_size;
     enum pv_status s;
 
-    if (a->at != at || a->n_samples == 0 || a->n_samples > WIRE_SOUND_SAMPLES ||
-        (int64_t)a->n_samples > most)
-        return fail_lie(p, "sound that was not asked for", err);
-    s = wish->fn(wish->user, samples, (size_t)a->n_samples, err);
+    memcpy(copy, shelf->memory + (uint64_t)(a->at % SOUND_SLOTS) * shelf->r.slot_size,
+           (size_t)a->n_samples * sizeof *copy);
+    s = wish->fn(wish->user, copy, (size_t)a->n_samples, err);
     if (s) {
         fail_names(err, p->path);
         end(p);
         return s;
     }
-    transmit(p, &taken, sizeof taken, -1);
+    send_taken(p, (int64_t)a->at + 1);
     return PV_OK;
 }
 
@@ -509,26 +488,29 @@ enum pv_status media_proxy_sound(struct media_proxy *p, const struct sound_wish 
                                   .start = wish->start,
                                   .end = wish->end },
                            .fd = -1 };
-    int64_t most = sound_most(wish->start, wish->end, p->limits.seconds);
     struct wire_answer a = { 0 };
-    enum pv_status s;
+    float *copy = NULL;
+    enum pv_status s = check_idle(p, err);
 
-    if (p->helper.pid <= 0)
-        return fail_ended(p, err);
-    s = shelf_map(&shelf, p, err);
     if (!s)
-        transmit(p, &shelf.r, sizeof shelf.r, shelf.fd);
-    for (int at = 0; !s; at++) {
-        s = receive(p, &a, NULL, err);
+        s = shelf_map(&shelf, p, err);
+    if (!s) {
+        copy = mem_alloc((size_t)shelf.r.slot_size);
+        s = copy ? PV_OK : fail_nomem(err, (size_t)shelf.r.slot_size);
+    }
+    if (!s) {
+        talk_ask_sound(&p->talk, sound_most(wish->start, wish->end, p->limits.seconds));
+        helper_send(&p->helper, &shelf.r, sizeof shelf.r, shelf.fd);
+    }
+    while (!s) {
+        s = receive(p, &a, err);
         if (s || a.kind != WIRE_SOUND)
             break;
-        s = take_sound(p, &shelf, &a, at, most, wish, err);
-        most -= (int64_t)a.n_samples;
+        s = take_sound(p, &shelf, &a, copy, wish, err);
     }
-    if (!s && (a.kind != WIRE_READ || a.lost < 0))
-        s = fail_lie(p, "an end that cannot be", err);
     if (!s)
-        *lost = a.lost;
+        *lost = p->talk.lost;
+    mem_free(copy);
     shelf_close(&shelf);
     return s;
 }

@@ -1,6 +1,7 @@
 /* The messages between the library and its helper process prevue-media, over a socket that
  * preserves message boundaries. Both are from the same build, so there is no versioning. The helper
- * may have been taken over by a malicious file, so the library checks every number it sends. */
+ * may have been taken over by a malicious file, so the library checks the order of its messages and
+ * every number in them (media_talk.h). */
 #ifndef PV_VIDEO_MEDIA_WIRE_H
 #define PV_VIDEO_MEDIA_WIRE_H
 
@@ -15,8 +16,8 @@ enum {
     WIRE_SOUND_SAMPLES = 1 << 16 /* per slot */
 };
 
-/* For tests of the sandbox and of the library's checks: what the helper does instead of opening the
- * file. */
+/* For tests of the sandbox: what the helper does in it instead of opening the file. Helpers that
+ * lie are in tests/unit/test_media_lies.c. */
 enum media_test {
     MEDIA_TEST_NONE,
     MEDIA_TEST_OPEN,     /* open another file */
@@ -27,15 +28,9 @@ enum media_test {
     MEDIA_TEST_SPIN,     /* loop for ever */
     MEDIA_TEST_SLEEP,    /* sleep for ever */
     MEDIA_TEST_CRASH,
-    MEDIA_TEST_QUIT,    /* exit without a message */
-    MEDIA_TEST_HUGE,    /* claim frames that are too large */
-    MEDIA_TEST_MANY,    /* claim more frames than a file can have */
-    MEDIA_TEST_NOISE,   /* send something that is no message */
-    MEDIA_TEST_ORDER,   /* when frames are requested, send others */
-    MEDIA_TEST_SHRINK,  /* shrink the shared memory */
-    MEDIA_TEST_NOISY,   /* when sound is requested, send more than fits into a slot */
-    MEDIA_TEST_ENDLESS, /* when sound is requested, send more than requested */
-    MEDIA_TEST_STALL    /* when sound is requested, send nothing */
+    MEDIA_TEST_QUIT,   /* exit without a further message */
+    MEDIA_TEST_SHRINK, /* when frames are requested, shrink the shared memory */
+    MEDIA_TEST_STALL   /* when sound is requested, send nothing */
 };
 
 /* To the helper: what to open, and the limits (see struct video_limits). */
@@ -70,21 +65,38 @@ struct wire_taken {
     int at;
 };
 
-enum wire_kind { WIRE_OPENED = 1, WIRE_FRAME, WIRE_SOUND, WIRE_READ, WIRE_FAILED };
+/* From the helper. The first message is WALLED or NO_WALLS, sent before it reads the file. */
+enum wire_kind {
+    WIRE_WALLED = 1, /* it is in the sandbox */
+    WIRE_NO_WALLS,   /* the system offers no sandbox; nothing follows */
+    WIRE_OPENED,
+    WIRE_FRAME,
+    WIRE_SOUND,
+    WIRE_READ,   /* all that was requested was sent */
+    WIRE_FAILED, /* nothing follows */
+    WIRE_KINDS
+};
 
-/* From the helper. */
+/* struct video_info without types that not every bit pattern is a value of. */
+struct wire_info {
+    int32_t width, height;
+    int64_t n_frames;
+    double fps, duration;
+    uint32_t still, has_sound;
+    int64_t cut;
+};
+
 struct wire_answer {
-    uint32_t kind;
-    uint32_t status;        /* FAILED: enum pv_status */
-    char text[512];         /* FAILED: the error message */
-    bool no_walls;          /* FAILED: because the system offers no sandbox */
-    struct video_info info; /* OPENED */
-    int at;                 /* FRAME: which of the requested frames. SOUND: number of the message.
-                               The data is in slot at % n_slots. */
-    int64_t index;          /* FRAME: number of the frame really sent */
-    double time;            /* FRAME: of that frame */
-    uint64_t n_samples;     /* SOUND */
-    int lost;               /* READ (all was sent): frames or packets that could not be decoded */
+    uint32_t kind;         /* enum wire_kind */
+    uint32_t status;       /* FAILED: enum pv_status */
+    char text[512];        /* FAILED, NO_WALLS: the error message */
+    struct wire_info info; /* OPENED */
+    int at;                /* FRAME: which of the requested frames. SOUND: number of the message.
+                              The data is in slot at % n_slots. */
+    int64_t index;         /* FRAME: number of the frame really sent */
+    double time;           /* FRAME: of that frame */
+    uint64_t n_samples;    /* SOUND */
+    int lost;              /* READ: frames or packets that could not be decoded */
 };
 
 #endif

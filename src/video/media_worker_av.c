@@ -1,5 +1,5 @@
-/* The helper's side. It receives the job, enters the sandbox, and only then reads the first byte of
- * the file; pictures go into slots of the shared memory in turn. */
+/* The helper's side. It receives the job, enters the sandbox, says so, and only then reads the
+ * first byte of the file; pictures go into slots of the shared memory in turn. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "video/media_worker_av.h"
 
@@ -40,14 +40,28 @@ static bool receive(void *message, size_t size)
     return n == (ssize_t)size;
 }
 
-static bool send_failure(enum pv_status status, const struct pv_error *err, bool no_walls)
+/* WIRE_FAILED or WIRE_NO_WALLS. */
+static bool send_failure(enum wire_kind kind, const struct pv_error *err)
 {
-    struct wire_answer a = { .kind = WIRE_FAILED,
-                             .status = (uint32_t)status,
-                             .no_walls = no_walls };
+    struct wire_answer a = { .kind = kind, .status = (uint32_t)err->code };
 
     memcpy(a.text, err->text, sizeof a.text < sizeof err->text ? sizeof a.text : sizeof err->text);
     a.text[sizeof a.text - 1] = 0;
+    return send_answer(&a);
+}
+
+static bool send_opened(const struct video_info *i)
+{
+    const struct wire_answer a = { .kind = WIRE_OPENED,
+                                   .info = { .width = i->width,
+                                             .height = i->height,
+                                             .n_frames = i->n_frames,
+                                             .fps = i->fps,
+                                             .duration = i->duration,
+                                             .still = i->still,
+                                             .has_sound = i->has_sound,
+                                             .cut = i->cut } };
+
     return send_answer(&a);
 }
 
@@ -76,23 +90,6 @@ static void try_file(struct pv_error *err)
         fail(err, PV_E_IO, "no file: %s", strerror(errno));
     else
         fail(err, PV_E_DEVICE, "opened a file");
-}
-
-static void send_lie(int test)
-{
-    struct wire_answer a = { .kind = WIRE_OPENED,
-                             .info = { .width = 64, .height = 48, .n_frames = 40, .fps = 25 } };
-
-    if (test == MEDIA_TEST_HUGE)
-        a.info.width = a.info.height = 1 << 30;
-    if (test == MEDIA_TEST_MANY)
-        a.info.n_frames = INT64_MAX;
-    if (test == MEDIA_TEST_NOISE)
-        send(WIRE_SOCKET, "noise", 5, MSG_NOSIGNAL);
-    else
-        send_answer(&a);
-    for (;;)
-        nanosleep(&(struct timespec){ .tv_sec = 1 }, NULL);
 }
 
 /* Does what the walls are there for to stop; says so where they did not. */
@@ -127,12 +124,10 @@ static void run_test(const struct wire_job *job)
     case MEDIA_TEST_CRASH:
         raise(SIGSEGV);
         break;
-    case MEDIA_TEST_QUIT:
+    default: /* MEDIA_TEST_QUIT */
         return;
-    default:
-        send_lie(job->test);
     }
-    send_failure(err.code, &err, false);
+    send_failure(WIRE_FAILED, &err);
 }
 
 /* --- reading -------------------------------------------------------------------------------- */
@@ -167,8 +162,6 @@ static bool deliver(void *user, int at, int64_t index, double time, const struct
     if (!slot)
         return false;
     memcpy(slot, picture->rgb, (size_t)d->read->slot_size);
-    if (d->test == MEDIA_TEST_ORDER)
-        a.at = at + 1000;
     return send_answer(&a);
 }
 
@@ -183,16 +176,11 @@ static enum pv_status deliver_sound(void *user, const float *samples, size_t n,
         struct wire_answer a = { .kind = WIRE_SOUND, .at = d->sent };
         uint8_t *slot = free_slot(d, d->sent);
         some = n < WIRE_SOUND_SAMPLES ? n : WIRE_SOUND_SAMPLES;
-        a.n_samples = d->test == MEDIA_TEST_NOISY ? WIRE_SOUND_SAMPLES + 1 : some;
+        a.n_samples = some;
         if (slot)
             memcpy(slot, samples, some * sizeof *samples);
         if (!slot || !send_answer(&a))
             return fail(err, PV_E_CANCELLED, "reading was stopped");
-        while (d->test == MEDIA_TEST_ENDLESS && slot) {
-            a.at = d->sent;
-            slot = free_slot(d, d->sent);
-            send_answer(&a);
-        }
     }
     return PV_OK;
 }
@@ -245,7 +233,7 @@ static bool serve_read(struct local_video *v, const struct wire_read *r, int fd,
     if (d.memory == MAP_FAILED) {
         fail(&err, PV_E_NOMEM, "%llu bytes of shared memory cannot be mapped",
              (unsigned long long)r->size);
-        send_failure(err.code, &err, false);
+        send_failure(WIRE_FAILED, &err);
         return false;
     }
     if (r->slot_size != (r->sound ? WIRE_SOUND_SAMPLES * sizeof(float)
@@ -256,7 +244,7 @@ static bool serve_read(struct local_video *v, const struct wire_read *r, int fd,
     else
         s = local_video_read(v, (const int64_t *)(const void *)d.memory, r->n, deliver, &d,
                              &done.lost, &err);
-    sent = s ? send_failure(s, &err, false) : send_answer(&done);
+    sent = s ? send_failure(WIRE_FAILED, &err) : send_answer(&done);
     munmap(d.memory, (size_t)r->size);
     /* Pictures that had not been taken out when the last one was sent. */
     while (sent && !s && d.taken < d.sent) {
@@ -281,11 +269,10 @@ static enum pv_status raise_walls(const struct wire_job *job, struct pv_error *e
 int media_worker_run(void)
 {
     static struct wire_job job; /* too large for a small stack */
-    struct wire_answer opened = { .kind = WIRE_OPENED };
+    const struct wire_answer walled = { .kind = WIRE_WALLED };
     struct local_video *v = NULL;
     struct wire_read read;
     struct pv_error err = { 0 };
-    enum pv_status s;
     int fd;
 
     if (!receive(&job, sizeof job))
@@ -295,12 +282,13 @@ int media_worker_run(void)
     if (strcmp(job.build, build_id()) != 0) {
         fail(&err, PV_E_UNSUPPORTED,
              "the program prevue-media is of another build than the library");
-        return !send_failure(err.code, &err, true);
+        return !send_failure(WIRE_NO_WALLS, &err);
     }
-    s = raise_walls(&job, &err);
-    if (s)
-        return !send_failure(s, &err, true);
-    if (job.test != MEDIA_TEST_NONE && job.test < MEDIA_TEST_ORDER) {
+    if (raise_walls(&job, &err))
+        return !send_failure(WIRE_NO_WALLS, &err);
+    if (!send_answer(&walled))
+        return 2;
+    if (job.test != MEDIA_TEST_NONE && job.test < MEDIA_TEST_SHRINK) {
         run_test(&job);
         return 0;
     }
@@ -312,16 +300,14 @@ int media_worker_run(void)
                                    .decoded_pixels = job.decoded_pixels,
                                    .cpu_seconds = job.cpu_seconds,
                                    .more_formats = job.formats[0] ? job.formats : NULL };
-    s = local_video_open(&v,
+    if (local_video_open(&v,
                          &(struct video_source){ .path = job.name,
                                                  .size = (size_t)job.size,
                                                  .fd = WIRE_FILE,
                                                  .sound_alone = job.sound_alone },
-                         &limits, job.threads, &err);
-    if (s)
-        return !send_failure(s, &err, false);
-    opened.info = *local_video_info(v);
-    if (!send_answer(&opened))
+                         &limits, job.threads, &err))
+        return !send_failure(WIRE_FAILED, &err);
+    if (!send_opened(local_video_info(v)))
         return 2;
     while (receive_read(&read, &fd))
         if (!serve_read(v, &read, fd, job.test))

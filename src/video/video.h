@@ -35,8 +35,10 @@ struct video_source {
 /* Open and decode in a helper process inside a sandbox (walls.h): it can access no other file and
  * no network, and its memory and time are limited. The result is the same, bit for bit. */
 struct video_sandbox {
-    const char *helper;  /* the program; NULL: find the installed prevue-media */
-    bool optional;       /* if helper or sandbox is unavailable, decode in this process */
+    const char *helper; /* the program; NULL: find the installed prevue-media */
+    bool optional;      /* if helper or sandbox is unavailable, decode in this process, */
+    void (*unsandboxed)(void *user, const char *why); /* but call this before; may be NULL */
+    void *user;
     double wall_seconds; /* the helper is killed after this time; 0: derived from cpu_seconds */
     int test;            /* enum media_test of media_wire.h; 0: none */
 };

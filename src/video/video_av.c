@@ -27,6 +27,8 @@ enum pv_status video_open(struct video **out, const struct video_source *from,
     if (!here) {
         s = media_proxy_open(&v->there, from, limits, threads, &here, &why);
         here = here && limits->sandbox->optional;
+        if (here && limits->sandbox->unsandboxed)
+            limits->sandbox->unsandboxed(limits->sandbox->user, why.text);
     }
     if (here)
         s = local_video_open(&v->here, from, limits, threads, err);

@@ -5,6 +5,8 @@
 #define _GNU_SOURCE /* syscall, mallopt, CLONE_THREAD */
 #include "video/walls.h"
 
+#include "base/minmax.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
@@ -47,11 +49,23 @@ enum {
     SLACK_SPACE = 768 << 20 /* the same with what is only reserved */
 };
 
-static bool limit(int what, uint64_t soft, uint64_t hard)
+uint64_t walls_least(int resource, uint64_t bound)
 {
-    struct rlimit r = { soft, hard };
+    struct rlimit r;
 
-    return setrlimit(what, &r) == 0;
+    return getrlimit(resource, &r) == 0 ? min_u64(bound, r.rlim_cur) : bound;
+}
+
+/* Lowers a limit. One that is smaller already, as after `ulimit -v`, stays. */
+static bool limit(int resource, uint64_t soft, uint64_t hard)
+{
+    struct rlimit r;
+
+    if (getrlimit(resource, &r))
+        return false;
+    r.rlim_cur = min_u64(soft, r.rlim_cur);
+    r.rlim_max = min_u64(hard, r.rlim_max);
+    return setrlimit(resource, &r) == 0;
 }
 
 /* Bytes of this process: of its address space, and those that it may write to. */

@@ -4,6 +4,8 @@
 
 #include "base/status.h"
 
+#include <stdint.h>
+
 struct walls_limits {
     uint64_t memory;    /* bytes that may be allocated; 0: no limit */
     uint64_t mapped;    /* further bytes that may be mapped */
@@ -13,6 +15,8 @@ struct walls_limits {
 
 /* Whether this build limits memory; builds with sanitizers do not, since these need much of it. */
 bool walls_bound_memory(void);
+/* The smaller of `bound` and of the calling process's limit on `resource` (RLIMIT_...). */
+uint64_t walls_least(int resource, uint64_t bound);
 /* Put the calling process, which must have one thread, into the sandbox. From then on it cannot
  * open files, create sockets, start processes or map executable memory, and it is killed when its
  * parent ends. PV_E_UNSUPPORTED: the system has no system-call filter (seccomp). */

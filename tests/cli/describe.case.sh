@@ -171,12 +171,12 @@ output describe_prompt text.txt describe film.y4m -m $m --frames 2 -n 5 --ignore
 # --- the progress line: on a terminal only, and gone in the end ---
 
 if command -v script >/dev/null; then
-    make_clip long.y4m 400 10 640 480
+    make_clip long.y4m 200 10 640 480
     ran="prevue describe on a terminal"
-    script -qec "'$prevue' describe long.y4m -m '$m' --frames 200 -c 4000 -n 2" /dev/null \
+    script -qec "'$prevue' describe long.y4m -m '$m' --frames 100 -c 4000 -n 2" /dev/null \
         </dev/null >out 2>err
     status=$? why=
-    tr '\r' '\n' <out | grep -qE '^decoding [0-9]+/200 frames *$|^reading [0-9]+/[0-9]+ tokens [0-9]+ %' ||
+    tr '\r' '\n' <out | grep -qE '^decoding [0-9]+/100 frames *$|^reading [0-9]+/[0-9]+ tokens [0-9]+ %' ||
         why="no progress line"
     [ "$status" -eq 0 ] || why="exit status is not 0"
     verdict progress_line "$why"

@@ -744,26 +744,6 @@ TEST(cancelling)
     free(data);
 }
 
-TEST(helpers_that_lie_about_sound)
-{
-    static const struct {
-        enum media_test test;
-        double end;
-    } lies[] = { { MEDIA_TEST_NOISY, INFINITY }, { MEDIA_TEST_ENDLESS, 0.7 } };
-    struct clip k = tone_clip("wav", "pcm_s16le", 16000, "mono", 1, 600);
-    size_t size;
-    uint8_t *data = clip_make(&k, &size);
-
-    for (size_t i = 0; i < sizeof lies / sizeof *lies && has_sandbox(); i++) {
-        struct heard h =
-            hear_source(&(struct video_source){ .data = data, .size = size, .sound_alone = true },
-                        usual, &(struct video_sandbox){ .test = lies[i].test }, 0, lies[i].end);
-        CHECK_MSG(h.status == PV_E_FORMAT && strstr(h.err.text, "not asked for"), "%d \"%s\"",
-                  h.status, h.err.text);
-    }
-    free(data);
-}
-
 /* --- times that cannot be ----------------------------------------------------------------------
  */
 
