@@ -44,7 +44,7 @@ struct disk_cache {
     void (*warn)(void *user, const char *sentence);
     void *user;
     pthread_mutex_t lock; /* protects the members below */
-    bool cannot_write;
+    bool cannot_write, told_in_the_way;
     uint64_t unseen; /* bytes written since the directory was last scanned, */
     uint64_t room;   /* and how many may be written until the next scan */
     struct disk_cache_counts counts;
@@ -217,23 +217,30 @@ static bool reserve(struct disk_entry *e, size_t size)
     return e->file != NULL;
 }
 
-/* Read the whole file into e->file. Returns false if it is missing or there is no memory for it. */
-static bool read_file(const struct disk_cache *c, const char *path, struct disk_entry *e,
-                      size_t *size)
+/* Read an entry of `size` bytes into *e. Returns false if it is missing or there is no memory for
+ * it; *damage: it is there, and why it cannot be used. */
+static bool read_entry(const char *path, enum disk_kind kind, const uint8_t *key, size_t size,
+                       struct disk_entry *e, struct pv_error *damage)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    size_t whole = size + DISK_HEADER + DIGEST_SIZE, entry;
+    enum pv_status s = PV_OK;
     struct stat st;
     bool there;
     if (fd < 0)
         return false;
-    there = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size <= c->limit &&
-            reserve(e, (size_t)st.st_size + 1);
-    if (there) {
-        *size = read_all(fd, e->file, (size_t)st.st_size);
+    there = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    if (there && (uint64_t)st.st_size != whole)
+        s = fail(damage, PV_E_FORMAT, "it has %lld bytes, %zu were expected", (long long)st.st_size,
+                 whole);
+    else
+        there = there && reserve(e, whole);
+    if (there && !s) {
+        s = disk_file_check(e->file, read_all(fd, e->file, whole), kind, key, &entry, damage);
         (void)futimens(fd, NULL); /* mark as just used */
     }
     close(fd);
-    return there;
+    return there && !s;
 }
 
 static void warn_about(const struct disk_cache *c, const char *path, const char *what,
@@ -247,16 +254,14 @@ static void warn_about(const struct disk_cache *c, const char *path, const char 
 }
 
 bool disk_cache_find(struct disk_cache *c, enum disk_kind kind, const uint8_t key[DIGEST_SIZE],
-                     struct disk_entry *out)
+                     size_t size, struct disk_entry *out)
 {
     char *path = entry_path(c, kind, key);
     struct pv_error err = { 0 };
-    size_t size;
-    bool there = path && read_file(c, path, out, &size);
-    bool found = there && !disk_file_check(out->file, size, kind, key, &out->size, &err);
+    bool found = path && read_entry(path, kind, key, size, out, &err);
     if (found)
         out->data = out->file + DISK_HEADER;
-    if (there && !found) {
+    if (err.code) {
         warn_about(c, path, "this file of the cache is not used", err.text);
         (void)unlink(path);
         count(c, &c->counts.damaged);
@@ -269,7 +274,9 @@ bool disk_cache_find(struct disk_cache *c, enum disk_kind kind, const uint8_t ke
 bool disk_cache_has(struct disk_cache *c, enum disk_kind kind, const uint8_t key[DIGEST_SIZE])
 {
     char *path = entry_path(c, kind, key);
-    bool has = path && utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW) == 0;
+    struct stat st;
+    bool has = path && lstat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+               utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW) == 0;
     mem_free(path);
     return has;
 }
@@ -333,31 +340,34 @@ static void list_entries(struct listing *l, DIR *dir)
 }
 
 /* Scan the directory. If its entries and `more` bytes exceed the limit, remove the least recently
- * used ones, and a little more than needed, so that this is not done for every entry. The caller
- * holds the lock. */
-static void make_room(struct disk_cache *c, uint64_t more)
+ * used ones, and a little more than needed, so that this is not done for every entry. False: what
+ * could not be removed leaves no room for `more`. The caller holds the lock. */
+static bool make_room(struct disk_cache *c, uint64_t more)
 {
     struct listing l = { 0 };
-    uint64_t left = c->limit - more;
+    uint64_t most = c->limit - more, left = most;
     DIR *dir = opendir(c->dir);
     if (!dir)
-        return;
+        return true; /* writing will fail, and say why */
     list_entries(&l, dir);
     if (l.n > 0)
         qsort(l.item, l.n, sizeof *l.item, by_use);
     if (l.bytes > left)
         left -= left / 16;
     for (size_t i = 0; i < l.n && l.bytes > left; i++) {
-        if (unlinkat(dirfd(dir), l.item[i].name, 0) == 0)
-            c->counts.removed++;
-        l.bytes -= l.item[i].size;
+        bool removed = unlinkat(dirfd(dir), l.item[i].name, 0) == 0;
+        c->counts.removed += removed;
+        if (removed || errno == ENOENT) /* another process may have removed it */
+            l.bytes -= l.item[i].size;
     }
     closedir(dir);
     mem_free(l.item);
     c->unseen = 0;
     /* Other processes write here too, so scan again before this process alone could fill it. */
-    c->room = (c->limit - l.bytes) / 2;
-    c->room = c->room > more ? c->room : more;
+    c->room = l.bytes > most ? 0 : (c->limit - l.bytes) / 2;
+    if (l.bytes <= most && c->room < more)
+        c->room = more;
+    return l.bytes <= most;
 }
 
 /* Whether an entry of `size` bytes may be written now. */
@@ -367,7 +377,7 @@ static bool has_room(struct disk_cache *c, uint64_t size)
     pthread_mutex_lock(&c->lock);
     yes = size <= c->limit && !c->cannot_write;
     if (yes && c->unseen + size > c->room)
-        make_room(c, size);
+        yes = make_room(c, size);
     if (yes)
         c->unseen += size;
     pthread_mutex_unlock(&c->lock);
@@ -381,7 +391,7 @@ static enum pv_status write_entry(const char *path, const uint8_t *head, const v
 {
     struct file_out out;
     uint8_t sum[DIGEST_SIZE];
-    enum pv_status s = file_out_open(&out, path, err);
+    enum pv_status s = file_out_open_private(&out, path, err);
     if (s)
         return s;
     sum_entry(head, data, size, sum);
@@ -396,16 +406,22 @@ static enum pv_status write_entry(const char *path, const uint8_t *head, const v
     return s;
 }
 
-/* Stop writing for good. */
-static void give_up(struct disk_cache *c, const char *why)
+/* Set one of the cache's flags. True: it was not set before. */
+static bool set_first(struct disk_cache *c, bool *flag)
 {
     bool first;
     pthread_mutex_lock(&c->lock);
-    first = !c->cannot_write;
-    c->cannot_write = true;
+    first = !*flag;
+    *flag = true;
     pthread_mutex_unlock(&c->lock);
-    if (first)
-        warn_about(c, c->dir, "nothing more is written to the cache", why);
+    return first;
+}
+
+/* Whether something that is not a file has the name of an entry. */
+static bool in_the_way(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISREG(st.st_mode);
 }
 
 void disk_cache_keep(struct disk_cache *c, enum disk_kind kind, const uint8_t key[DIGEST_SIZE],
@@ -424,9 +440,13 @@ void disk_cache_keep(struct disk_cache *c, enum disk_kind kind, const uint8_t ke
     store_le32(head + AT_KIND, (uint32_t)kind);
     store_le64(head + AT_SIZE, size);
     memcpy(head + AT_KEY, key, DIGEST_SIZE);
-    if (write_entry(path, head, data, size, &err))
-        give_up(c, err.text);
-    else
-        count(c, &c->counts.kept[kind]);
+    if (!in_the_way(path)) {
+        if (!write_entry(path, head, data, size, &err))
+            count(c, &c->counts.kept[kind]);
+        else if (set_first(c, &c->cannot_write))
+            warn_about(c, c->dir, "nothing more is written to the cache", err.text);
+    } else if (set_first(c, &c->told_in_the_way)) {
+        warn_about(c, path, "this entry of the cache is not written", "it is not a file");
+    }
     mem_free(path);
 }

@@ -38,20 +38,21 @@ void disk_cache_close(struct disk_cache **c);
 
 /* The bytes of an entry. Zero it before the first use; it keeps its memory for the next one. */
 struct disk_entry {
-    const uint8_t *data; /* [size], in `file`; 64-byte aligned */
-    size_t size;
-    uint8_t *file; /* owned */
+    const uint8_t *data; /* in `file`; 64-byte aligned */
+    uint8_t *file;       /* owned */
     size_t cap;
 };
 void disk_entry_clear(struct disk_entry *e);
 
-/* Read an entry and mark it as used now. False: there is none. */
+/* Read an entry of `size` bytes and mark it as used now. A file of another length is damaged, and
+ * not read. False: there is none. */
 bool disk_cache_find(struct disk_cache *c, enum disk_kind kind, const uint8_t key[DIGEST_SIZE],
-                     struct disk_entry *out);
+                     size_t size, struct disk_entry *out);
 /* Whether there is an entry, without checking it for damage; marks it as used now. */
 bool disk_cache_has(struct disk_cache *c, enum disk_kind kind, const uint8_t key[DIGEST_SIZE]);
 /* Write an entry, replacing an older one. The first failure is reported to `warn`; nothing is
- * written after it. */
+ * written after it. Where something that is not a file has the entry's name, this entry alone is
+ * not written, and the first of them is reported. */
 void disk_cache_keep(struct disk_cache *c, enum disk_kind kind, const uint8_t key[DIGEST_SIZE],
                      const void *data, size_t size);
 

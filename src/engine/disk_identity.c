@@ -95,7 +95,7 @@ static enum pv_status find_weights(struct disk_cache *c, const struct pv_model *
     uint8_t key[DIGEST_SIZE];
     struct disk_entry e = { 0 };
     bool settled = stamp_key(m->file, key);
-    bool known = settled && disk_cache_find(c, DISK_MODEL, key, &e) && e.size == DIGEST_SIZE;
+    bool known = settled && disk_cache_find(c, DISK_MODEL, key, DIGEST_SIZE, &e);
     enum pv_status s = PV_OK;
     if (known)
         memcpy(out, e.data, DIGEST_SIZE);

@@ -33,12 +33,11 @@ const float *disk_rows_find(struct engine_disk *d, const struct media *m,
     unit_key(d, m, unit->number, key);
     if (!d->unit.data || memcmp(key, d->unit_key, DIGEST_SIZE) != 0) {
         d->unit.data = NULL;
-        if (!disk_cache_find(d->cache, DISK_ROWS, key, &d->unit))
+        if (!disk_cache_find(d->cache, DISK_ROWS, key, unit_size(unit, hidden), &d->unit))
             return NULL;
         memcpy(d->unit_key, key, DIGEST_SIZE);
     }
-    return d->unit.size == unit_size(unit, hidden) ? (const float *)(const void *)d->unit.data
-                                                   : NULL;
+    return (const float *)(const void *)d->unit.data;
 }
 
 bool disk_rows_there(struct engine_disk *d, const struct media *m, int unit)
@@ -190,7 +189,7 @@ static bool load_known(struct engine_disk *d, const uint8_t *key, struct loaded_
 {
     struct disk_entry e = { 0 };
     struct known_media known;
-    bool found = disk_cache_find(d->cache, DISK_MEDIA, key, &e) && e.size == ENTRY_SIZE;
+    bool found = disk_cache_find(d->cache, DISK_MEDIA, key, ENTRY_SIZE, &e);
     if (found)
         read_known(&known, e.data);
     disk_entry_clear(&e);

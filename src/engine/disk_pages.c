@@ -60,7 +60,7 @@ static int32_t read_page(struct reader *r, const struct kv_key *before, const st
     page = kvpool_take(pool);
     if (page < 0)
         return -1;
-    if (disk_cache_find(d->cache, DISK_PAGE, key, &r->entry) && r->entry.size == size) {
+    if (disk_cache_find(d->cache, DISK_PAGE, key, size, &r->entry)) {
         ops->put(r->work, kvpool_memory(pool, page), r->entry.data, size);
         if (!ops->wait(r->work, NULL)) {
             kvpool_publish(pool, page, before, rows, n);

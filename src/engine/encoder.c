@@ -255,6 +255,10 @@ static enum pv_status hear(struct encoder *e, const struct media *m, uint64_t ke
     if (key == e->heard_key && chunk == e->chunk)
         return PV_OK;
     e->chunk = -1;
+    /* drafting_tower makes no room for videos that the view does not show. */
+    s = reserve_hearing(e, need_of(e, m).heard_floats, err);
+    if (s)
+        return s;
     hearing_state_watch(e->hearing, e->watch);
     s = hearing_encode(e->h, e->hearing, m->sound.mel + (size_t)chunk * (size_t)m->sound.chunk_size,
                        e->heard, err);

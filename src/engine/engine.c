@@ -9,7 +9,7 @@
 #include "spec/tree.h"
 
 static const uint64_t usual_vision_bytes = (uint64_t)1 << 30;
-static const uint64_t usual_state_bytes = (uint64_t)256 << 20;
+static const uint64_t most_state_bytes = (uint64_t)256 << 20;
 
 enum {
     DEFAULT_REQUESTS = 16,
@@ -132,6 +132,25 @@ static enum pv_status open_lane(struct pv_engine *e, struct pv_error *err)
     return scheduler_add_lane(e->scheduler, e->lane_state, err);
 }
 
+/* States are of use only while the pool has the keys and values of their rows, so there is room for
+ * as many rows as it has; within bounds, because they are kept to save time alone. */
+static enum pv_status open_states(struct pv_engine *e, struct pv_error *err)
+{
+    const struct config *c = decoder_config(e->model->dec);
+    uint64_t left = e->model->limits.memory_bytes - atomic_load(&e->fixed_bytes), size;
+    if (!e->model->head || !e->speculates)
+        return PV_OK;
+    size = state_cache_size((int64_t)kvpool_pages(e->pool) * KV_CHUNK, c->hidden,
+                            head_features_of(head_file_config(e->model->head_file), c->n_layers));
+    size = size < most_state_bytes ? size : most_state_bytes;
+    size = size < left / 4 ? size : left / 4;
+    e->states = state_cache_open(size);
+    if (!e->states)
+        return fail_nomem(err, sizeof e->states);
+    atomic_fetch_add(&e->fixed_bytes, (size_t)size);
+    return PV_OK;
+}
+
 static enum pv_status open_parts(struct pv_engine *e, int64_t tokens,
                                  const struct pv_cache_params *cache, struct pv_error *err)
 {
@@ -148,10 +167,8 @@ static enum pv_status open_parts(struct pv_engine *e, int64_t tokens,
             vision_cache_open((size_t)config_media_width(decoder_config(m->dec)), e->vision_bytes);
         s = e->tower_rows ? PV_OK : fail_nomem(err, sizeof e->tower_rows);
     }
-    if (!s && m->head && e->speculates) {
-        e->states = state_cache_open(usual_state_bytes);
-        s = e->states ? PV_OK : fail_nomem(err, sizeof e->states);
-    }
+    if (!s)
+        s = open_states(e, err);
     if (!s)
         s = engine_disk_open(&e->disk, cache, m, e->kv, err);
     if (!s)

@@ -18,6 +18,11 @@ struct state_cache {
     struct snapshot *first;
 };
 
+uint64_t state_cache_size(int64_t rows, int hidden, struct head_features features)
+{
+    return (uint64_t)rows * (states_row_size(hidden, features) + sizeof(struct kv_key));
+}
+
 struct state_cache *state_cache_open(uint64_t limit)
 {
     struct state_cache *c = mem_zalloc(sizeof *c);
@@ -85,7 +90,7 @@ static struct snapshot *copy(const struct kv_key *rows, const struct states *s)
     p->states.all = s->all;
     p->states.layer = s->layer;
     memcpy(p->rows, rows, (size_t)s->n * sizeof *rows);
-    p->size = states_size(&p->states) + (uint64_t)s->n * sizeof *rows;
+    p->size = sizeof *p + states_size(&p->states) + (uint64_t)s->n * sizeof *rows;
     return p;
 }
 

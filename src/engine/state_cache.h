@@ -8,6 +8,8 @@
 
 struct state_cache;
 
+/* Bytes that so many rows need. */
+uint64_t state_cache_size(int64_t rows, int hidden, struct head_features features);
 /* limit: bytes of all states. NULL: no memory. */
 struct state_cache *state_cache_open(uint64_t limit);
 void state_cache_close(struct state_cache **c);

@@ -6,6 +6,12 @@
 
 #include <string.h>
 
+/* Without features of layers it is one: the state after the last norm. */
+static int count_features(struct head_features f)
+{
+    return f.n > 0 ? f.n : 1;
+}
+
 static enum pv_status list_open(struct state_list *l, int context, int n_features,
                                 struct pv_error *err)
 {
@@ -61,7 +67,7 @@ enum pv_status states_open(struct states *s, int context, int hidden, struct hea
         .hidden = hidden, .context = context, .features = features, .max_rows = max_rows
     };
     pthread_mutex_init(&s->lock, NULL);
-    st = list_open(&s->post, context, features.n > 0 ? features.n : 1, err);
+    st = list_open(&s->post, context, count_features(features), err);
     if (!st)
         st = list_open(&s->mid, context, 1, err);
     for (int i = 0; i < 2 && !st; i++) {
@@ -95,6 +101,12 @@ size_t states_size(const struct states *s)
     return ((size_t)s->post.cap * states_width(s) + (size_t)s->mid.cap * (size_t)s->hidden) *
                sizeof(float) +
            2 * ((size_t)s->context + (size_t)s->max_rows) * sizeof(int);
+}
+
+size_t states_row_size(int hidden, struct head_features features)
+{
+    size_t rows = (size_t)count_features(features) + 1; /* and that of a media row */
+    return rows * (size_t)hidden * sizeof(float) + 2 * sizeof(int);
 }
 
 void states_want(struct states *s, bool all, int layer)

@@ -33,6 +33,8 @@ enum pv_status states_open(struct states *s, int context, int hidden, struct hea
                            int max_rows, struct pv_error *err);
 void states_close(struct states *s);
 size_t states_size(const struct states *s);
+/* Bytes of one row of which everything is kept. */
+size_t states_row_size(int hidden, struct head_features features);
 /* Floats of a row's features, which are stored one after another. */
 size_t states_width(const struct states *s);
 

@@ -1,5 +1,6 @@
 /* Entries on disk: what was kept is found again in another process, whatever is damaged is told
  * once, removed and not found, the limit holds, and files of others are left alone. */
+#define _GNU_SOURCE
 #include "engine/disk_cache.h"
 
 #include "base/mem.h"
@@ -10,7 +11,10 @@
 #include "warnings.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 
 enum { SIZE = 1000, FILE_BYTES = SIZE + DISK_HEADER + DIGEST_SIZE };
 
@@ -64,9 +68,9 @@ static bool finds(struct disk_cache *c, int n)
     bool found;
     make_key(key, n);
     fill(data, (uint64_t)n);
-    found = disk_cache_find(c, DISK_ROWS, key, &e);
+    found = disk_cache_find(c, DISK_ROWS, key, SIZE, &e);
     if (found)
-        CHECK(e.size == SIZE && !memcmp(e.data, data, SIZE));
+        CHECK(!memcmp(e.data, data, SIZE));
     disk_entry_clear(&e);
     return found;
 }
@@ -128,8 +132,8 @@ TEST(another_process_finds_what_was_kept)
     c = open_cache(0, &warnings);
     for (int i = 0; i < 300; i++)
         CHECK_EQ(finds(c, i), i % 7 == 0);
-    CHECK(disk_cache_find(c, DISK_PAGE, key, &e) && e.size == 0);
-    CHECK(!disk_cache_find(c, DISK_MEDIA, key, &e)); /* another kind is another entry */
+    CHECK(disk_cache_find(c, DISK_PAGE, key, 0, &e));
+    CHECK(!disk_cache_find(c, DISK_MEDIA, key, 0, &e)); /* another kind is another entry */
     CHECK(disk_cache_has(c, DISK_PAGE, key) && !disk_cache_has(c, DISK_MEDIA, key));
     CHECK_EQ(disk_cache_counts(c).found[DISK_ROWS], 43);
     CHECK_EQ(disk_cache_counts(c).missed[DISK_ROWS], 257);
@@ -189,12 +193,10 @@ TEST(a_damaged_file_is_told_removed_and_replaced)
     free(written);
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         make_write(path, file, lengths[i]);
-        check_damaged(c, &warnings,
-                      lengths[i] < DISK_HEADER + DIGEST_SIZE ? "too few" : "header says", "cut",
-                      lengths[i]);
+        check_damaged(c, &warnings, "1096 were expected", "cut", lengths[i]);
     }
     make_write(path, file, FILE_BYTES + 1);
-    check_damaged(c, &warnings, "header says", "longer", FILE_BYTES + 1);
+    check_damaged(c, &warnings, "1096 were expected", "longer", FILE_BYTES + 1);
     for (size_t i = 0; i < sizeof flips / sizeof *flips; i++) {
         file[flips[i].at] ^= 0x10;
         make_write(path, file, FILE_BYTES);
@@ -271,6 +273,102 @@ TEST(only_entries_are_ever_removed)
     }
     CHECK(access(left, F_OK) != 0 && access(young, F_OK) == 0);
     disk_cache_close(&c);
+}
+
+/* Its length alone shows that it is damaged. */
+TEST(a_file_of_another_size_costs_no_memory)
+{
+    struct warnings warnings = { 0 };
+    struct disk_cache *c;
+    size_t before;
+    char path[512];
+    fresh_dir("large");
+    c = open_cache(0, &warnings);
+    path_of(path, 5);
+    make_write(path, "PVCACHE\n", 8);
+    CHECK(!truncate(path, (off_t)1 << 30));
+    before = mem_bytes();
+    mem_peak_reset();
+    CHECK(!finds(c, 5));
+    CHECK_MSG(mem_peak() < before + 10000, "%zu bytes for a file of 1 GiB", mem_peak() - before);
+    CHECK(warnings.n == 1 && strstr(warnings.last, "1073741824 bytes, 1096 were expected"));
+    CHECK(access(path, F_OK) != 0);
+    disk_cache_close(&c);
+}
+
+/* A directory with an entry's name is told once, and stands in the way of this entry alone. */
+TEST(a_directory_in_the_place_of_an_entry)
+{
+    struct warnings warnings = { 0 };
+    struct disk_cache *c;
+    uint8_t key[DIGEST_SIZE];
+    char path[512];
+    fresh_dir("in_the_way");
+    c = open_cache(0, &warnings);
+    path_of(path, 5);
+    CHECK(!mkdir(path, 0700));
+    make_key(key, 5);
+    CHECK(!disk_cache_has(c, DISK_ROWS, key) && !finds(c, 5));
+    CHECK_EQ(warnings.n, 0);
+    keep(c, 5);
+    keep(c, 6);
+    keep(c, 5);
+    CHECK(!finds(c, 5) && finds(c, 6));
+    CHECK(warnings.n == 1 && strstr(warnings.last, path) && strstr(warnings.last, "not a file"));
+    CHECK(!rmdir(path));
+    keep(c, 5);
+    CHECK(finds(c, 5));
+    CHECK_EQ(warnings.n, 1);
+    disk_cache_close(&c);
+}
+
+/* Make the files of entries 0 .. n - 1 mount points, which cannot be removed. */
+static bool hold_files(int n)
+{
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) && unshare(CLONE_NEWNS))
+        return false;
+    for (int i = 0; i < n; i++) {
+        char path[512];
+        path_of(path, i);
+        if (mount(path, path, NULL, MS_BIND, NULL))
+            return false;
+    }
+    return true;
+}
+
+/* In a process of its own, which ends with it. */
+static int fill_beside_held_files(void)
+{
+    struct warnings warnings = { 0 };
+    struct disk_cache *c = open_cache(4 * FILE_BYTES, &warnings);
+    int n;
+    for (int i = 0; i < 3; i++)
+        keep(c, i);
+    if (!hold_files(3))
+        return 77;
+    for (int i = 3; i < 12; i++)
+        keep(c, i);
+    CHECK(finds(c, 0) && finds(c, 1) && finds(c, 2));
+    CHECK_EQ(dir_bytes(&n), 4 * FILE_BYTES);
+    CHECK_EQ(disk_cache_counts(c).removed, 8); /* of 3 to 11, all but the last */
+    disk_cache_close(&c);
+    return test_bad_checks ? 1 : 0;
+}
+
+TEST(files_that_cannot_be_removed_take_room)
+{
+    pid_t child;
+    int status = 0;
+    fresh_dir("held");
+    fflush(NULL);
+    child = fork();
+    if (child == 0)
+        _exit(fill_beside_held_files());
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77)
+        test_skip("this user may not mount");
+    else
+        CHECK_EQ(WEXITSTATUS(status), 0);
 }
 
 /* One of two processes on one directory. */

@@ -250,6 +250,53 @@ TEST(rejection)
     check_rejection(6);
 }
 
+/* ---- memory ---- */
+
+/* The states of old prompts make room for those of new ones. */
+TEST(memory_does_not_grow_with_prompts)
+{
+    enum { PROMPTS = 80, ROWS = 60, ONE = 64 << 10 };
+    char path[256];
+    pv_model *m = open_with_head(target_path(&family_llava_onevision), head_path(0, path), 1);
+    pv_session *s = open_for(m, CONTEXT);
+    struct pv_method x = method(PV_DRAFT_HEAD, "text", PV_SHAPE_CHAIN);
+    struct pv_gen_params g = gen_params(0);
+    struct rng r = { test_seed };
+    size_t most[2] = { 0, 0 };
+    g.max_new_tokens = 4;
+    g.method = &x;
+    for (int i = 0; i < PROMPTS; i++) {
+        size_t *half = &most[i >= PROMPTS / 2];
+        int32_t ids[ROWS];
+        for (int k = 0; k < ROWS; k++)
+            ids[k] = (int32_t)(rng_next(&r) % 50);
+        pv_session_reset(s);
+        CHECK_EQ(pv_add_ids(s, ids, ROWS, NULL), PV_OK);
+        CHECK_EQ(pv_generate(s, &g, NULL, NULL, NULL), PV_OK);
+        *half = mem_bytes() > *half ? mem_bytes() : *half;
+    }
+    CHECK_MSG(most[1] < most[0] + ONE, "%zu bytes after %d prompts, %zu after %d", most[0],
+              PROMPTS / 2, most[1], PROMPTS);
+    pv_session_close(&s);
+    pv_model_close(&m);
+}
+
+/* They count against the memory limit, and take less where it leaves less. */
+TEST(states_fit_the_memory_limit)
+{
+    char path[256];
+    pv_model *m = open_with_head(target_path(&family_llava_onevision), head_path(0, path), 1);
+    pv_session *s = open_for(m, CONTEXT);
+    size_t whole = s->engine->fixed_bytes;
+    pv_session_close(&s);
+    m->limits.memory_bytes = whole - 1;
+    s = open_for(m, CONTEXT);
+    if (s)
+        CHECK(s->engine->fixed_bytes < whole);
+    pv_session_close(&s);
+    pv_model_close(&m);
+}
+
 /* ---- the parallel schedule ---- */
 
 static struct pv_method parallel(const char *view, int window)
