@@ -69,7 +69,7 @@ def draw(reply):
         body.append(f'<rect x="{x:.1f}" y="{y - 17}" width="{w:.1f}" height="25" rx="5" fill="none" stroke="#777777"/>')
         x += w + GAP
     head = [f'<text x="12" y="24" font-size="15" font-weight="bold">The same {info["tokens"]} tokens in {info["passes"]} '
-            f'passes of the model; without a drafter it takes {info["tokens"] + 1}</text>']
+            f'passes of the model; without a drafter it takes {info["tokens"]}</text>']
     at = 12
     for colour, label in ((DRAFTED, "proposed by the drafter, confirmed by the model"),
                           (OWN, "the model's own token, one for each pass"), (None, "one pass of the model")):

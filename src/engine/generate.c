@@ -49,6 +49,7 @@ struct answer_output {
     const struct pv_gen_params *p;
     answer_fn *on_token;
     void *user;
+    bool new_pass; /* the model's last pass has given no token of the answer yet */
     bool ended;
 };
 
@@ -67,6 +68,7 @@ static enum pv_status emit(struct pv_session *s, const struct answer_output *out
 }
 
 /* Process the next token of the answer: a stop token ends it, any other is appended and emitted.
+ * A pass is counted by the first token that it gives: the one that gives a stop token alone is not.
  * `drafted`: a drafter had proposed it. */
 static enum pv_status append_token(struct pv_session *s, struct answer_output *out, int32_t id,
                                    bool drafted, struct pv_error *err)
@@ -78,6 +80,8 @@ static enum pv_status append_token(struct pv_session *s, struct answer_output *o
     timeline_push(&s->seq.line, id);
     s->answer.n++;
     s->answer.stats.tokens++;
+    s->answer.stats.passes += out->new_pass;
+    out->new_pass = false;
     task_count_tokens(s->task, 1);
     st = emit(s, out, id, drafted, err);
     out->ended = s->answer.n >= out->p->max_new_tokens;
@@ -117,7 +121,7 @@ static enum pv_status decode(struct pv_session *s, struct answer_output *out,
         if (st)
             return st;
         trace_add(&s->answer.trace, PV_SIDE_MODEL, "decode", t0, 1);
-        s->answer.stats.passes++;
+        out->new_pass = true;
     }
 }
 
@@ -133,6 +137,7 @@ static enum pv_status decode_rounds(struct pv_session *s, struct answer_output *
         st = speculation_round(sp, &r, err);
         if (st)
             break;
+        out->new_pass = true;
         for (; row < r.verdict.n && !st && !out->ended; row++)
             st = append_token(s, out, r.tree.id[r.verdict.path[row]], true, err);
         if (st || out->ended) {
@@ -231,7 +236,7 @@ static enum pv_status make_answer(struct pv_session *s, const struct pv_gen_para
     enum pv_status st = check_params(s, p, err);
     double t0 = clock_now(), t1, t2;
     struct pv_stats *stats = &s->answer.stats;
-    struct answer_output output = { .p = p, .on_token = on_token, .user = user };
+    struct answer_output output = { .p = p, .on_token = on_token, .user = user, .new_pass = true };
     struct speculation sp;
     struct lossy_run *lossy = NULL;
     if (!st && dialogue)
@@ -245,7 +250,6 @@ static enum pv_status make_answer(struct pv_session *s, const struct pv_gen_para
     t1 = clock_now();
     stats->vision_s += session_take_tower(s);
     stats->prefill_s = t1 - t0 - stats->vision_s - stats->view_s;
-    stats->passes = 1;
     if (!st)
         st = speculation_begin(&sp, err);
     t2 = clock_now();

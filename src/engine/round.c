@@ -51,7 +51,6 @@ static enum pv_status run_tree(struct pv_session *s, const struct tree *t, bool 
 
 static void count_round(struct pv_session *s, const struct round *r)
 {
-    s->answer.stats.passes++;
     s->answer.stats.rounds++;
     s->answer.stats.proposed += r->tree.n - 1;
     s->answer.stats.accepted += r->verdict.n - 1;

@@ -358,6 +358,9 @@ TEST(every_stop)
             CHECK_MSG(pv_generate(both[i], &g, NULL, NULL, &err) == PV_OK, "%s", err.text);
             pv_session_stats(both[i], &stats);
             CHECK(stats.accepted <= stats.tokens);
+            CHECK_MSG(i ? stats.passes <= stats.tokens : stats.passes == stats.tokens,
+                      "stop at %zu: %d tokens in %d passes", at, (int)stats.tokens,
+                      (int)stats.passes);
             accepted += stats.accepted;
         }
         CHECK_EQ(a->answer.n, b->answer.n);
