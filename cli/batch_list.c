@@ -22,7 +22,7 @@ void batch_hash(char out[BATCH_HASH + 1], const char *text, size_t len)
         snprintf(out + (size_t)i * 2, 3, "%02x", (unsigned)bytes[i]);
 }
 
-static bool is_blank(const char *line, size_t len)
+bool batch_line_is_blank(const char *line, size_t len)
 {
     for (size_t i = 0; i < len; i++)
         if (line[i] != ' ' && line[i] != '\t' && line[i] != '\r')
@@ -37,7 +37,7 @@ static int find_lines(struct batch_list *l)
     for (size_t at = 0; at < l->text.len; number++) {
         const char *line = l->text.data + at, *end = memchr(line, '\n', l->text.len - at);
         size_t len = end ? (size_t)(end - line) : l->text.len - at;
-        if (!is_blank(line, len)) {
+        if (!batch_line_is_blank(line, len)) {
             if (l->at) {
                 l->at[n] = at;
                 l->len[n] = (int)len;

@@ -19,6 +19,8 @@ struct batch_list {
 /* Reports an error and returns false if the file cannot be read or is not a list. */
 bool batch_list_read(struct batch_list *l, const char *path);
 void batch_list_clear(struct batch_list *l);
+/* Whether line[0..len) is nothing but blanks; such lines of lists and results mean nothing. */
+bool batch_line_is_blank(const char *line, size_t len);
 /* A short hash of text[0..len), in hexadecimal. */
 void batch_hash(char out[BATCH_HASH + 1], const char *text, size_t len);
 /* The index of a line by its number in the file; -1: there is none. */

@@ -104,23 +104,30 @@ static bool take_line(struct earlier *e, int number, const char *line, size_t le
     return buf_add(&e->kept, "\n", 1);
 }
 
+/* Whether the end of the file, which has no newline, is the beginning of a result: its writer was
+ * killed. After a power failure the rest of it, or all of it, can be NUL bytes. */
+static bool is_unfinished(const char *line, size_t len)
+{
+    while (len > 0 && line[len - 1] == 0)
+        len--;
+    return memcmp(line, head, len < sizeof head - 1 ? len : sizeof head - 1) == 0;
+}
+
 static bool take_lines(struct earlier *e, const struct buf *text)
 {
     int number = 1;
     for (size_t at = 0; at < text->len; number++) {
         const char *line = text->data + at, *end = memchr(line, '\n', text->len - at);
-        if (!end &&
-            memcmp(line, head,
-                   text->len - at < sizeof head - 1 ? text->len - at : sizeof head - 1) != 0) {
+        size_t len = end ? (size_t)(end - line) : text->len - at;
+        bool blank = batch_line_is_blank(line, len);
+        if (!blank && !end && !is_unfinished(line, len)) {
             report("%s: line %d is not a result of batch; give another name with -o", e->o->path,
                    number);
             return false;
         }
-        if (!end) /* its writer was killed */
-            break;
-        if (!take_line(e, number, line, (size_t)(end - line)))
+        if (!blank && end && !take_line(e, number, line, len))
             return false;
-        at += (size_t)(end - line) + 1;
+        at += len + 1;
     }
     if (e->kept.failed)
         report("%s: out of memory for its %zu bytes", e->o->path, text->len);

@@ -17,9 +17,10 @@ struct batch_output {
 };
 
 /* Open the file and lock it for this run. done [list->n] is set for clips that have a result; of
- * these results, *n_failed are errors. An incomplete last line, left by a killed run, is removed;
- * with `retry`, lines with errors are removed too. Reports an error and returns false if it is
- * another kind of file, or holds the results of other clips or options. */
+ * these results, *n_failed are errors. An incomplete last line, left by a killed run or a power
+ * failure, and blank lines are removed; with `retry`, lines with errors are removed too. Reports an
+ * error and returns false if it is another kind of file, or holds the results of other clips or
+ * options. */
 bool batch_output_open(struct batch_output *o, const char *path, const struct batch_list *list,
                        const char *settings, bool retry, bool *done, int *n_failed);
 /* Append the line of clip i. `members`: the members of its JSON object, without braces. May be

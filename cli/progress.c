@@ -7,6 +7,7 @@
 
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,9 +16,10 @@
 
 enum { LINE_SIZE = 256 };
 
-static volatile sig_atomic_t signal_seen; /* the last one */
+/* Written by a signal's handler, read by any thread; lock-free where prevue runs. */
+static atomic_int signal_seen; /* the last one */
 /* So many more are only noted, for whoever asks; the next ends the program. */
-static volatile sig_atomic_t signals_left, signals_allowed;
+static atomic_int signals_left, signals_allowed;
 
 static void on_signal(int sig)
 {
@@ -59,7 +61,8 @@ bool interrupt_is_ctrl_c(void)
 
 int interrupted(void)
 {
-    return signal_seen ? 128 + (int)signal_seen : 0;
+    int seen = signal_seen;
+    return seen ? 128 + seen : 0;
 }
 
 void progress_init(struct progress *p)

@@ -69,6 +69,27 @@ why=$(cmp all.sorted half.sorted 2>&1)
 grep -q '3 were there already' err || why="not 3 of them were kept"
 verdict batch_half_a_line "$why"
 
+# So is what a power failure leaves of it: NUL bytes behind its beginning, or in place of all of it.
+# Blank lines are nobody's.
+for begin in 0 5 90; do
+    head -n 3 all.jsonl >half.jsonl
+    sed -n 4p all.jsonl | head -c $begin | tr -d '\n' >>half.jsonl
+    head -c 5000 /dev/zero >>half.jsonl
+    run batch list.jsonl -o half.jsonl $with
+    sort half.jsonl >half.sorted
+    why=$(cmp all.sorted half.sorted 2>&1)
+    grep -q '3 were there already' err || why="not 3 of them were kept"
+    verdict "batch_zeros_after_$begin" "$why"
+done
+sed '2s/^/\n \t\r\n/; $s/$/\n\n  /' all.jsonl >blank.jsonl
+run batch list.jsonl -o blank.jsonl $with
+why=$(cmp all.jsonl blank.jsonl 2>&1)
+grep -q 'all 15 clips were there already' err || why="not all of them were kept"
+verdict batch_blank_lines "$why"
+{ head -n 3 all.jsonl && head -c 9 /dev/zero && sed -n 4p all.jsonl; } >zeros.jsonl
+failure batch_zeros_within 'zeros\.jsonl: line 4 is not a result of batch, or was edited' \
+    batch list.jsonl -o zeros.jsonl $with
+
 # --- a signal ---
 
 "$prevue" batch list.jsonl -o stopped.jsonl $with -n 400 --jobs 1 >out 2>err &
