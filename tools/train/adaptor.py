@@ -24,15 +24,13 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
-from tokenizers import Tokenizer  # noqa: E402
 from torch import nn  # noqa: E402
 
-from train.common import Clock, Log, Painter, learning_rate  # noqa: E402
+from train.common import Clock, Log, Painter, begin, learning_rate, read_material  # noqa: E402
 from train.data import LONGEST, MAX_FRAMES, Packer, Steps  # noqa: E402
 from train.head.gguf import load_nano  # noqa: E402
 from train.model import RMSNorm  # noqa: E402
 from train.train import assemble  # noqa: E402
-from world.sprites import HELD_OUT_STYLE, STYLES, Sprites  # noqa: E402
 
 EPS = 1e-6
 SOME_FRAMES = 512   # of a step, through towers at once
@@ -193,7 +191,7 @@ def read_args():
     return a.parse_args()
 
 
-def begin(args, target, draft, painter, steps):
+def first_adaptor(args, target, draft, painter, steps):
     """The adaptor before training, and what is known of it."""
     adaptor = Adaptor(target.shape.hidden, args.middle, draft.shape.hidden)
     adaptor.to(target.newline.device)
@@ -233,13 +231,8 @@ def train(args, target, draft, adaptor, painter, steps, log):
 
 def main():
     args = read_args()
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    torch.manual_seed(args.seed)
-    torch.set_float32_matmul_precision("high")
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    os.makedirs(args.out, exist_ok=True)
-    sprites = Sprites(args.sprites, [s for s in STYLES if s != HELD_OUT_STYLE])
-    tokenizer = Tokenizer.from_file(os.path.join(args.tokenizer, "tokenizer.json"))
+    device = begin(args)
+    sprites, tokenizer = read_material(args)
     steps = Steps(lambda: Packer(sprites, tokenizer, args.frames, args.tokens, False), args.seed,
                   device, args.workers)
     steps.longest.value = min(args.longest, MAX_FRAMES)
@@ -251,7 +244,7 @@ def main():
     log, began = Log(os.path.join(args.out, "adaptor.csv")), time.time()
     some = [steps.next() for _ in range(args.judge)]
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-        adaptor, error = begin(args, target, draft, painter, some)
+        adaptor, error = first_adaptor(args, target, draft, painter, some)
         own, shared = judge(target, draft, adaptor, painter, some, args.judge)
     print(f"linear map: {error:.3f} of the variance is left; agreement own {own:.4f}, "
           f"shared {shared:.4f}; {time.time() - began:.0f} s", flush=True)

@@ -10,8 +10,25 @@ import time
 
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
 
 from world.raster import paint, spoil
+from world.sprites import HELD_OUT_STYLE, STYLES, Sprites
+
+
+def begin(args):
+    """The device; the seed is set and the directory for results is there."""
+    torch.manual_seed(args.seed)
+    torch.set_float32_matmul_precision("high")
+    os.makedirs(args.out, exist_ok=True)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def read_material(args):
+    """What clips are made of: sprites of the styles of training, and the tokenizer."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    return (Sprites(args.sprites, [s for s in STYLES if s != HELD_OUT_STYLE]),
+            Tokenizer.from_file(os.path.join(args.tokenizer, "tokenizer.json")))
 
 
 class Clock:

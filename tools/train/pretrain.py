@@ -23,8 +23,8 @@ import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
-from train.common import (Clock, Log, Painter, learning_rate, save_weights,  # noqa: E402
-                          wait_for)
+from train.common import (Clock, Log, Painter, begin, learning_rate,  # noqa: E402
+                          save_weights, wait_for)
 from train.head.gguf import load_nano  # noqa: E402
 from train.model import CELLS, Nano  # noqa: E402
 from train.optim import Optimiser  # noqa: E402
@@ -230,10 +230,7 @@ def main():
     args = a.parse_args()
     if args.keep and not args.start:
         a.error("--keep needs the model of --start")
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    torch.manual_seed(args.seed)
-    torch.set_float32_matmul_precision("high")
-    os.makedirs(args.out, exist_ok=True)
+    device = begin(args)
     styles = [s for s in STYLES if s != HELD_OUT_STYLE]
     sprites = Sprites(args.sprites, STYLES if args.held_out else styles)
     painter, frames = Painter(sprites, device), Frames(sprites, device, args.frames, styles)

@@ -19,16 +19,14 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
 import torch  # noqa: E402
-from tokenizers import Tokenizer  # noqa: E402
 
-from train.common import (Clock, Log, Painter, learning_rate, save_weights,  # noqa: E402
-                          wait_for)
+from train.common import (Clock, Log, Painter, begin, learning_rate,  # noqa: E402
+                          read_material, save_weights, wait_for)
 from train.data import LONGEST, MAX_FRAMES, Packer, Steps  # noqa: E402
 from train.head.gguf import BLOCK, load_nano  # noqa: E402
 from train.optim import Optimiser  # noqa: E402
 from train.restyle import Restyler  # noqa: E402
 from train.train import assemble  # noqa: E402
-from world.sprites import HELD_OUT_STYLE, STYLES, Sprites  # noqa: E402
 
 IN_F32 = ("tower.patch_embedding.", "tower.position_embedding")  # `convert` leaves them as they are
 
@@ -121,13 +119,8 @@ def read_args():
 
 def main():
     args = read_args()
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    torch.manual_seed(args.seed)
-    torch.set_float32_matmul_precision("high")
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    os.makedirs(args.out, exist_ok=True)
-    sprites = Sprites(args.sprites, [s for s in STYLES if s != HELD_OUT_STYLE])
-    tokenizer = Tokenizer.from_file(os.path.join(args.tokenizer, "tokenizer.json"))
+    device = begin(args)
+    sprites, tokenizer = read_material(args)
     steps = Steps(lambda: Packer(sprites, tokenizer, args.frames, args.tokens,
                                  args.model == "nano-draft", args.reword),
                   args.seed, device, args.workers) if args.minutes > 0 else None

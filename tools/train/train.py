@@ -22,18 +22,16 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
-from tokenizers import Tokenizer  # noqa: E402
 
-from train.common import (Clock, Log, Painter, learning_rate, load_weights,  # noqa: E402
-                          save_weights, wait_for)
+from train.common import (Clock, Log, Painter, begin, learning_rate,  # noqa: E402
+                          load_weights, read_material, save_weights, wait_for)
 from train.data import LONGEST, MAX_FRAMES, Packer, Steps  # noqa: E402
 from train.head.gguf import load_nano  # noqa: E402
-from train.model import FRAME_TOKENS, Nano  # noqa: E402
+from train.model import Nano  # noqa: E402
 from train.optim import Optimiser  # noqa: E402
 from train.pretrain import Heads, dense_loss  # noqa: E402
 from train.restyle import Restyler  # noqa: E402
 from world.scene import BACKGROUND  # noqa: E402
-from world.sprites import HELD_OUT_STYLE, STYLES, Sprites  # noqa: E402
 
 SHORT = 12       # frames of the longest clips at the beginning
 DENSE_WEIGHT = 0.2
@@ -123,13 +121,8 @@ def read_args():
 
 def main():
     args = read_args()
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    torch.manual_seed(args.seed)
-    torch.set_float32_matmul_precision("high")
-    os.makedirs(args.out, exist_ok=True)
-    sprites = Sprites(args.sprites, [s for s in STYLES if s != HELD_OUT_STYLE])
-    tokenizer = Tokenizer.from_file(os.path.join(args.tokenizer, "tokenizer.json"))
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    device = begin(args)
+    sprites, tokenizer = read_material(args)
     steps = Steps(lambda: Packer(sprites, tokenizer, args.frames, args.tokens,
                                  args.model == "nano-draft" and not args.whole, args.reword),
                   args.seed, device, args.workers)
