@@ -50,8 +50,9 @@ static const struct option serve_table[] = {
     { "media-path", 0, NULL, OPTION_STRING, AT(media_path), 0, 0, "DIR",
       "Allow file:// URLs of media below this directory. Default: none are allowed.", NULL },
     { "allow-domain", 0, "--allowed-media-domains", OPTION_LIST, AT(domains), 0, 0, "DOMAIN",
-      "Allow http(s) URLs of media from this host; may be given many times. Addresses of private "
-      "networks are refused even then. Default: none are allowed.",
+      "Allow http(s) URLs of media from this host, on the usual port or, as HOST:PORT, on another "
+      "one; may be given many times. Addresses of private networks are refused even then. "
+      "Default: none are allowed.",
       NULL },
     { "no-sandbox", 0, NULL, OPTION_FLAG, AT(no_sandbox), 0, 0, NULL,
       "Decode media in this process. By default a helper process decodes them, which cannot open "

@@ -5,6 +5,7 @@
 #include "http.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <time.h>
 
@@ -12,11 +13,13 @@ enum { LINE_LIMIT = 1 << 20 };
 
 enum pv_status access_log_open(struct access_log *l, const char *path, struct pv_error *err)
 {
+    int fd;
     l->owned = false;
     l->to = path && !strcmp(path, "none") ? NULL : stderr;
     if (!path || !l->to)
         return PV_OK;
-    l->to = fopen(path, "ae");
+    fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    l->to = fd >= 0 ? fdopen(fd, "a") : NULL;
     if (!l->to)
         return fail(err, PV_E_IO, "%s: cannot be opened: %s", path, strerror(errno));
     l->owned = true;
@@ -46,7 +49,7 @@ static void add_text(struct buf *b, const char *name, const char *text)
     if (!text || !*text)
         return;
     buf_printf(b, ",\"%s\":", name);
-    buf_json(b, text, strlen(text));
+    buf_json_visible(b, text, strlen(text));
 }
 
 void access_log_write(struct access_log *l, const struct exchange *x, const char *id,

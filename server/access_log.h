@@ -27,7 +27,7 @@ struct log_line {
 
 struct exchange;
 
-/* NULL: stderr; "none": nowhere. A file is appended to. */
+/* NULL: stderr; "none": nowhere. A file is appended to; a new one is for its owner alone. */
 enum pv_status access_log_open(struct access_log *l, const char *path, struct pv_error *err);
 void access_log_close(struct access_log *l);
 void access_log_write(struct access_log *l, const struct exchange *x, const char *id,

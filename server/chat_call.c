@@ -353,13 +353,12 @@ static void admit(struct server *s)
     }
 }
 
-/* A worker has read the body. */
+/* A worker has read the body, which is still counted: the text and media in it are in memory. */
 static void parsed(struct loop_task *t)
 {
     struct chat *ch = (struct chat *)((char *)t - offsetof(struct chat, work.done));
     struct server *s = ch->s;
     ch->stage = CHAT_WAITS;
-    buf_clear(&ch->call->body); /* still counted: the media in it are in memory */
     if (!ch->call->x) {
         free_chat(ch);
         return;
@@ -383,8 +382,7 @@ static void parsed(struct loop_task *t)
 static void run_parse(struct work *w)
 {
     struct chat *ch = (struct chat *)((char *)w - offsetof(struct chat, work));
-    struct buf *body = &ch->call->body;
-    chat_request_read(&ch->r, body->data, body->len, ch->r.chat, &ch->rules, &ch->error);
+    chat_request_read(&ch->r, &ch->call->body, ch->r.chat, &ch->rules, &ch->error);
 }
 
 static void start(struct call *call, bool chat)

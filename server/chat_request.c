@@ -253,7 +253,7 @@ static bool read_prompt(struct chat_request *r, const json_t *o, struct api_erro
 
 /* ---- all of it ---- */
 
-bool chat_request_read(struct chat_request *r, const char *text, size_t len, bool chat,
+bool chat_request_read(struct chat_request *r, struct buf *body, bool chat,
                        const struct chat_rules *rules, struct api_error *e)
 {
     const json_t *o;
@@ -266,11 +266,26 @@ bool chat_request_read(struct chat_request *r, const char *text, size_t len, boo
                                 .n = 1 };
     r->video.limits = rules->limits;
     r->video.sandbox = rules->sandbox;
-    o = r->json = json_object_parse(text, len, e);
+    o = r->json = json_object_parse(body, e);
     return o && check_model(o, rules, e) && check_absent(o, e) && read_sampling(r, o, rules, e) &&
            read_stop(r, o, e) && read_logprobs(r, o, e) && read_stream(r, o, e) &&
            read_own(r, o, rules, e) && read_frames(r, o, rules, e) &&
            (chat ? chat_parts_read(r, field_find(o, "messages"), rules, e) : read_prompt(r, o, e));
+}
+
+void chat_request_forget(struct chat_request *r)
+{
+    mem_free(r->messages);
+    mem_free(r->parts);
+    mem_free(r->ids);
+    json_memory_free(r->json);
+    r->messages = NULL;
+    r->parts = NULL;
+    r->ids = NULL;
+    r->json = NULL;
+    r->prompt = r->user = NULL;
+    r->n_messages = r->n_parts = r->n_stop = 0;
+    r->n_ids = 0;
 }
 
 void chat_request_clear(struct chat_request *r)
@@ -278,10 +293,7 @@ void chat_request_clear(struct chat_request *r)
     for (int i = 0; i < r->n_media; i++)
         media_part_clear(&r->media[i].source);
     mem_free(r->media);
-    mem_free(r->messages);
-    mem_free(r->parts);
-    mem_free(r->ids);
-    json_decref(r->json);
+    chat_request_forget(r);
     *r = (struct chat_request){ .json = NULL };
 }
 

@@ -60,10 +60,12 @@ struct chat_request {
     const char *user;
 };
 
-/* False: *e says why. Call chat_request_clear in both cases. */
-bool chat_request_read(struct chat_request *r, const char *text, size_t len, bool chat,
+/* Reads the body, and clears it. False: *e says why. Call chat_request_clear in both cases. */
+bool chat_request_read(struct chat_request *r, struct buf *body, bool chat,
                        const struct chat_rules *rules, struct api_error *e);
 void chat_request_clear(struct chat_request *r);
+/* Free the text of the request, which the engine has read by now. */
+void chat_request_forget(struct chat_request *r);
 /* A preset by its name, if the server's models can run it. False: *e says why not. */
 bool chat_method_find(struct pv_method *out, const char *name, const struct chat_rules *rules,
                       struct api_error *e);

@@ -108,4 +108,5 @@ void chat_submit(struct chat *ch)
     for (int i = 0; i < r->n_media; i++)
         if (!r->media[i].source.path)
             media_part_clear(&r->media[i].source);
+    chat_request_forget(r);
 }

@@ -104,7 +104,8 @@ void route_file_content(struct call *c)
         return;
     fd = open(f.path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        api_fail(&e, 500, "file_id", "\"%s\" cannot be read: %s", c->arg, strerror(errno));
+        api_fail(&e, status_of_errno(errno) == PV_E_NOMEM ? 503 : 500, "file_id",
+                 "\"%s\" cannot be read: %s", c->arg, strerror(errno));
         call_fail(c, &e);
         return;
     }
@@ -125,6 +126,7 @@ struct frames_job {
     struct buf json, png;
     uint8_t *small;
     struct api_error error;
+    atomic_bool left; /* the client has left: nothing has to be done */
 };
 
 /* The mean of the pixels that fall on each one of the smaller picture. */
@@ -176,6 +178,8 @@ static void run_frames(struct work *w)
     struct pv_error err = { 0 };
     struct media_part name = { .path = j->file.path, .fd = -1 };
     enum pv_status s;
+    if (atomic_load(&j->left))
+        return;
     buf_puts(&j->json, "{\"object\":\"list\",\"data\":[");
     s = pv_video_frames(j->call->s->model, j->file.path, &j->params, add_frame, j, &info, &err);
     if (s && !j->error.status) {
@@ -205,9 +209,15 @@ static void frames_done(struct loop_task *t)
     mem_free(j);
 }
 
+static bool frames_wanted(void *user, enum pv_phase phase, int64_t done, int64_t total)
+{
+    (void)phase, (void)done, (void)total;
+    return !atomic_load(&((struct frames_job *)user)->left);
+}
+
 static void frames_left(struct call *c)
 {
-    (void)c; /* the worker comes back, bounded by the limits of media */
+    atomic_store(&((struct frames_job *)c->state)->left, true); /* the worker comes back soon */
 }
 
 bool call_query_number(const struct call *c, const char *name, double min, double max, double *out,
@@ -260,7 +270,11 @@ void route_file_frames(struct call *c)
     buf_init(&j->png, PICTURE_LIMIT);
     j->work.run = run_frames;
     j->work.done.run = frames_done;
+    j->params.progress = frames_wanted;
+    j->params.progress_user = j;
+    atomic_init(&j->left, false);
     c->pending = true;
     c->left = frames_left;
+    c->state = j;
     workers_add(c->s->heavy, &j->work);
 }

@@ -30,8 +30,9 @@ struct exchange {
     uint64_t body_limit; /* bytes; a longer body is refused with 413. Set by `begin` */
     double begun;        /* clock_now() */
     uint64_t bytes_in, bytes_out;
-    int status; /* of the reply; 0: none yet */
-    bool first; /* the first exchange of its connection */
+    int status;        /* of the reply; 0: none yet */
+    bool first;        /* the first exchange of its connection */
+    const char *fault; /* what is wrong with the head: refuse it; NULL: nothing */
     void *user;
 
     struct http *http;
@@ -41,7 +42,9 @@ struct exchange {
     void *response; /* of libmicrohttpd; NULL: none, or passed to it */
     struct buf out; /* of a stream: bytes from out_sent on are not sent yet */
     size_t out_sent;
-    double moved; /* clock_now() when the client last received something */
+    double
+        moved; /* clock_now() when the reply began, or a stream's client last received something */
+    uint64_t received_before; /* bytes that the client had received of the connection before */
 };
 
 /* Callbacks for requests, all on the loop's thread. */
@@ -64,8 +67,9 @@ struct http_params {
     int max_connections;
     double head_seconds;  /* from the connection, or the last reply, to a complete head */
     double stall_seconds; /* a client that receives nothing of a reply this long is disconnected */
-    uint64_t body_rate;   /* least bytes per second of a body, on average, after head_seconds */
-    size_t stream_bytes;  /* most bytes that may wait for a slow client; more disconnects it */
+    uint64_t body_rate;  /* least bytes per second of a body, on average, after head_seconds; and of
+                            a whole reply, after stall_seconds */
+    size_t stream_bytes; /* most bytes that may wait for a slow client; more disconnects it */
     struct http_handler handler;
     void *user;
 };

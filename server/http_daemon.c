@@ -4,6 +4,7 @@
  * The library watches the socket of a connection only while it reads or writes. While a connection
  * is suspended (it waits for an answer) nobody would notice that the client has left; so each
  * socket is also in the loop's own set, for EPOLLRDHUP alone. */
+#include "http_head.h"
 #include "http_parts.h"
 
 #include "serve_loop.h"
@@ -13,9 +14,9 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/tcp.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,8 +117,26 @@ static struct http_link *link_of(struct MHD_Connection *c)
 
 /* ---- exchanges ---- */
 
+/* Bytes that the client has acknowledged on this connection. */
+static uint64_t received(const struct http_link *l)
+{
+    struct tcp_info info = { 0 };
+    socklen_t size = sizeof info;
+    return getsockopt(l->fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 ? info.tcpi_bytes_acked : 0;
+}
+
+/* The first line of a request, before the library decodes its path. */
+static void *note_target(void *cls, const char *target, struct MHD_Connection *c)
+{
+    struct http_link *l = link_of(c);
+    (void)cls;
+    if (l)
+        snprintf(l->target, sizeof l->target, "%s", target);
+    return NULL;
+}
+
 static struct exchange *open_exchange(struct http *h, struct http_link *l, const char *url,
-                                      const char *method)
+                                      const char *method, const char *version)
 {
     const union MHD_ConnectionInfo *address =
         MHD_get_connection_info(l->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
@@ -129,6 +148,7 @@ static struct exchange *open_exchange(struct http *h, struct http_link *l, const
     x->http = h;
     x->link = l;
     x->begun = clock_now();
+    x->received_before = received(l);
     x->first = !l->used;
     l->used = true;
     snprintf(x->method, sizeof x->method, "%s", method);
@@ -136,6 +156,7 @@ static struct exchange *open_exchange(struct http *h, struct http_link *l, const
     name_remote(x->remote, address ? address->client_addr : NULL);
     l->x = x;
     l->n_headers = 0;
+    x->fault = http_head_fault(l->connection, version, l->target);
     length = exchange_header(x, MHD_HTTP_HEADER_CONTENT_LENGTH);
     if (exchange_header(x, MHD_HTTP_HEADER_TRANSFER_ENCODING))
         x->declared = -1; /* whatever the length says */
@@ -145,13 +166,13 @@ static struct exchange *open_exchange(struct http *h, struct http_link *l, const
 }
 
 /* The head is complete. A refused body is read and thrown away while it is short; a long one ends
- * the connection. */
+ * the connection, and so does a head that cannot be trusted. */
 static enum MHD_Result begin(struct http *h, struct exchange *x)
 {
     h->p.handler.begin(h->p.user, x);
     if (!exchange_replied(x) && x->declared > 0 && (uint64_t)x->declared > x->body_limit)
         h->p.handler.too_long(h->p.user, x);
-    if (exchange_replied(x) && (x->declared < 0 || x->declared > DISCARD))
+    if (exchange_replied(x) && (x->fault || x->declared < 0 || x->declared > DISCARD))
         return exchange_queue(x);
     return MHD_YES;
 }
@@ -176,11 +197,10 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const cha
     struct http *h = cls;
     struct exchange *x = *context;
     struct http_link *l = x ? x->link : link_of(c);
-    (void)version;
     if (!l)
         return MHD_NO;
     if (!x) {
-        x = open_exchange(h, l, url, method);
+        x = open_exchange(h, l, url, method, version);
         *context = x;
         return x ? begin(h, x) : MHD_NO;
     }
@@ -218,7 +238,7 @@ static void on_completed(void *cls, struct MHD_Connection *c, void **context,
 
 /* ---- time ---- */
 
-/* Bodies of a steady trickle are as bad as heads of one. */
+/* Bodies of a steady trickle are as bad as heads of one, and so are replies that are read so. */
 static bool too_slow(const struct http *h, const struct http_link *l, double now)
 {
     const struct exchange *x = l->x;
@@ -227,7 +247,11 @@ static bool too_slow(const struct http *h, const struct http_link *l, double now
     if (x->phase == EXCHANGE_BODY)
         return now - x->begun >
                h->p.head_seconds + (double)x->bytes_in / (double)(h->p.body_rate + 1);
-    return x->streaming && x->out.len > x->out_sent && now - x->moved > h->p.stall_seconds;
+    if (x->streaming)
+        return x->out.len > x->out_sent && now - x->moved > h->p.stall_seconds;
+    return x->phase == EXCHANGE_REPLIES &&
+           now - x->moved > h->p.stall_seconds + (double)(received(l) - x->received_before) /
+                                                     (double)(h->p.body_rate + 1);
 }
 
 static void sweep(struct http *h, double now)
@@ -314,8 +338,9 @@ enum pv_status http_open(struct http **out, struct loop *loop, const struct http
     h->daemon = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, h,
         MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
-        MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)p->max_connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_URI_LOG_CALLBACK, note_target,
+        NULL, MHD_OPTION_CONNECTION_LIMIT, (unsigned)p->max_connections,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS, MHD_OPTION_END);
     info = h->daemon ? MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
     if (!info || !loop_watch_input(loop, info->epoll_fd)) {

@@ -14,10 +14,11 @@ struct http_link {
     struct http *http;
     struct MHD_Connection *connection;
     int fd;
-    double since;       /* clock_now() when it last became idle */
-    bool hung_up;       /* the client has closed its side */
-    bool used;          /* it has had an exchange */
-    struct exchange *x; /* NULL: none */
+    double since;                /* clock_now() when it last became idle */
+    bool hung_up;                /* the client has closed its side */
+    bool used;                   /* it has had an exchange */
+    char target[HTTP_PATH_SIZE]; /* of the newest request, as it was sent; cut */
+    struct exchange *x;          /* NULL: none */
     struct {
         char name[48], value[256];
     } header[HTTP_MAX_HEADERS]; /* of the next reply */

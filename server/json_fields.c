@@ -1,25 +1,40 @@
 /* jansson bounds the depth of what it parses (2048) and refuses numbers that do not fit, zero bytes
- * in strings and text that is not UTF-8. */
+ * in strings and text that is not UTF-8. json_memory.h bounds its memory. */
 #include "json_fields.h"
 
 #include <math.h>
 #include <string.h>
 
-json_t *json_object_parse(const char *text, size_t len, struct api_error *e)
+static bool refuse(enum json_refusal refusal, size_t len, struct api_error *e)
+{
+    if (refusal == JSON_TOO_LARGE)
+        return api_fail(e, 413, NULL,
+                        "the body has too many values: they would take more than %d times its %zu "
+                        "bytes and %d MiB of memory",
+                        JSON_TIMES, len, JSON_EXTRA >> 20);
+    if (refusal == JSON_BUSY)
+        return api_fail(e, 503, NULL, "the server holds too many long requests: try again soon");
+    return api_fail(e, 503, NULL, "out of memory for a request");
+}
+
+json_t *json_object_parse(struct buf *text, struct api_error *e)
 {
     json_error_t why;
-    json_t *root = json_loadb(text ? text : "", len, JSON_DECODE_ANY, &why);
-    if (!root) {
+    enum json_refusal refusal;
+    size_t len = text->len;
+    json_t *root = json_memory_parse(text->data ? text->data : "", len, &why, &refusal);
+    buf_clear(text);
+    if (root && json_is_object(root))
+        return root;
+    if (root)
+        api_fail(e, 400, NULL, "the body is not a JSON object");
+    else if (refusal == JSON_FITS)
         api_fail(e, 400, NULL, "the body is not JSON: %s (line %d, column %d)", why.text, why.line,
                  why.column);
-        return NULL;
-    }
-    if (!json_is_object(root)) {
-        json_decref(root);
-        api_fail(e, 400, NULL, "the body is not a JSON object");
-        return NULL;
-    }
-    return root;
+    else
+        refuse(refusal, len, e);
+    json_memory_free(root);
+    return NULL;
 }
 
 const json_t *field_find(const json_t *o, const char *name)

@@ -4,11 +4,13 @@
 #define PV_SERVER_JSON_FIELDS_H
 
 #include "api_error.h"
+#include "json_memory.h"
 
-#include <jansson.h>
+#include "base/buf.h"
 
-/* Parse a text that must be one JSON object; NULL: *e says what is wrong, and where. */
-json_t *json_object_parse(const char *text, size_t len, struct api_error *e);
+/* Parse a text that must be one JSON object, and clear the text; NULL: *e says what is wrong, and
+ * where. Free the object with json_memory_free. */
+json_t *json_object_parse(struct buf *text, struct api_error *e);
 /* The member; NULL: absent or null. */
 const json_t *field_find(const json_t *o, const char *name);
 bool field_int(const json_t *o, const char *name, long long min, long long max, int *out,

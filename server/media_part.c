@@ -146,8 +146,9 @@ static bool read_file_url(struct media_part *m, const char *url, const struct me
     m->fd = open_beneath(r->media_path, below(path, r->media_path));
     snprintf(m->name, sizeof m->name, "%.*s", MEDIA_NAME - 1, url);
     if (m->fd < 0)
-        return api_fail(e, 400, "url", "%s cannot be opened below the server's media path: %s",
-                        m->name, errno == ELOOP ? "it is a link" : strerror(errno));
+        return api_fail(e, status_of_errno(errno) == PV_E_NOMEM ? 503 : 400, "url",
+                        "%s cannot be opened below the server's media path: %s", m->name,
+                        errno == ELOOP ? "it is a link" : strerror(errno));
     if (fstat(m->fd, &st) != 0 || !S_ISREG(st.st_mode))
         return api_fail(e, 400, "url", "%s is not a regular file", m->name);
     snprintf(own, sizeof own, "/proc/self/fd/%d", m->fd);

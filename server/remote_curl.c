@@ -77,11 +77,12 @@ static void configure(CURL *c, struct fetch *f, uint64_t limit)
 
 static bool check_host(const char *url, const struct media_rules *rules, struct api_error *e)
 {
-    char host[REMOTE_HOST_SIZE];
-    if (!remote_url_host(host, url))
+    struct remote_host host;
+    if (!remote_url_host(&host, url))
         return api_fail(e, 400, "url", "\"%.100s\" is not an http(s) URL that can be fetched", url);
-    if (!remote_host_allowed(host, rules->domains, rules->n_domains))
-        return api_fail(e, 400, "url", "media from the host %s are not allowed here", host);
+    if (!remote_host_allowed(&host, rules->domains, rules->n_domains))
+        return api_fail(e, 400, "url", "media from the host %s, port %d, are not allowed here",
+                        host.name, host.port);
     return true;
 }
 

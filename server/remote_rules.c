@@ -4,6 +4,7 @@
 
 #include <netinet/in.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -64,36 +65,56 @@ bool remote_address_public(const struct sockaddr *a)
     return false;
 }
 
-bool remote_host_allowed(const char *host, const char *const *domains, int n)
+/* Cuts ":8080" off the length of a host; -1: it has no port, 0: not a valid one. */
+static int split_port(const char *host, size_t *len)
 {
-    size_t len = strlen(host);
+    const char *end = host + *len, *at = end;
+    long port;
+    while (at > host && at[-1] >= '0' && at[-1] <= '9')
+        at--;
+    if (at == host || at[-1] != ':')
+        return memchr(host, ':', *len) && host[0] != '[' ? 0 : -1;
+    port = end - at <= 5 ? strtol(at, NULL, 10) : 0; /* "" is 0, too */
+    *len = (size_t)(at - 1 - host);
+    return port <= 65535 ? (int)port : 0;
+}
+
+bool remote_host_allowed(const struct remote_host *host, const char *const *domains, int n)
+{
+    size_t len = strlen(host->name);
     for (int i = 0; i < n; i++) {
         size_t d = strlen(domains[i]);
-        if (!strcasecmp(host, domains[i]) ||
-            (domains[i][0] == '.' && len > d && !strcasecmp(host + len - d, domains[i])))
+        int port = split_port(domains[i], &d);
+        bool below = domains[i][0] == '.' && len > d;
+        if ((port < 0 ? host->usual_port : port == host->port) && (below || len == d) &&
+            !strncasecmp(host->name + len - d, domains[i], d))
             return true;
     }
     return false;
 }
 
-bool remote_url_host(char out[REMOTE_HOST_SIZE], const char *url)
+bool remote_url_host(struct remote_host *out, const char *url)
 {
-    const char *at = strstr(url, "://");
+    bool secure = !strncasecmp(url, "https://", 8);
+    const char *at;
     size_t n;
+    int port;
     for (const char *c = url; *c; c++)
         if ((unsigned char)*c <= ' ' || (unsigned char)*c >= 0x7f || *c == '\\')
             return false;
-    if (!at || (strncasecmp(url, "http://", 7) && strncasecmp(url, "https://", 8)))
+    if (!secure && strncasecmp(url, "http://", 7))
         return false;
-    at += 3;
+    at = url + (secure ? 8 : 7);
     n = strcspn(at, "/?#");
     if (memchr(at, '@', n))
         return false;
-    n = *at == '[' ? strcspn(at, "]") + 1 : strcspn(at, ":/?#");
-    if (n == 0 || n >= REMOTE_HOST_SIZE)
+    port = split_port(at, &n);
+    if (port == 0 || n == 0 || n >= REMOTE_HOST_SIZE || (at[0] == '[') != (at[n - 1] == ']'))
         return false;
     for (size_t i = 0; i < n; i++)
-        out[i] = (char)(at[i] >= 'A' && at[i] <= 'Z' ? at[i] + 32 : at[i]);
-    out[n] = 0;
+        out->name[i] = (char)(at[i] >= 'A' && at[i] <= 'Z' ? at[i] + 32 : at[i]);
+    out->name[n] = 0;
+    out->port = port > 0 ? port : secure ? 443 : 80;
+    out->usual_port = out->port == (secure ? 443 : 80);
     return true;
 }

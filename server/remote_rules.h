@@ -8,11 +8,18 @@
 
 enum { REMOTE_HOST_SIZE = 256 };
 
-/* The host of an http or https URL, in lower case; false: it has none, or the URL has a user name
- * or invalid characters. */
-bool remote_url_host(char out[REMOTE_HOST_SIZE], const char *url);
-/* Whether the host is allowed. ".example.org" allows every host below example.org. */
-bool remote_host_allowed(const char *host, const char *const *domains, int n);
+struct remote_host {
+    char name[REMOTE_HOST_SIZE]; /* in lower case */
+    int port;
+    bool usual_port; /* 80 of http, 443 of https */
+};
+
+/* The host of an http or https URL; false: it has none, or the URL has a user name, a malformed
+ * port or invalid characters. */
+bool remote_url_host(struct remote_host *out, const char *url);
+/* Whether the host is allowed. ".example.org" allows every host below example.org, and
+ * "example.org:8080" another port than the usual one. */
+bool remote_host_allowed(const struct remote_host *host, const char *const *domains, int n);
 /* Whether this is a public internet address: not loopback, private, link-local, multicast or
  * otherwise special. */
 bool remote_address_public(const struct sockaddr *a);

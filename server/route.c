@@ -1,6 +1,7 @@
 /* From exchanges to calls: which route, whether the key is right, whether the server can take it,
  * and where the body goes. Everything is refused as early as possible. */
 #include "host_rules.h"
+#include "json_memory.h"
 #include "server.h"
 #include "unique_id.h"
 
@@ -11,7 +12,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { MAX_REPLY = 256 << 20, BODIES = 4 };
+enum { MAX_REPLY = 256 << 20 };
 
 const struct route routes[] = {
     { "POST", "/v1/chat/completions", BODY_JSON, false, false, route_chat },
@@ -143,11 +144,14 @@ static bool check_key(struct call *c, struct api_error *e)
 }
 
 /* A browser sends simple POST requests for pages of any origin without asking first, and tells so
- * in Sec-Fetch-Site. The page could not read the reply, but the request would have been done. */
+ * in Sec-Fetch-Site, or over plain HTTP to other machines in Origin alone. The page could not read
+ * the reply, but the request would have been done. */
 static bool check_site(const struct call *c, struct api_error *e)
 {
     const char *site = exchange_header(c->x, "Sec-Fetch-Site");
-    bool other = site && (!strcasecmp(site, "cross-site") || !strcasecmp(site, "same-site"));
+    const char *origin = exchange_header(c->x, "Origin"), *host = exchange_header(c->x, "Host");
+    bool other = site ? strcasecmp(site, "same-origin") && strcasecmp(site, "none")
+                      : origin && !host_is_origin(host, origin);
     if (!other || !strcmp(c->route->method, "GET") || allowed_origin(c))
         return true;
     return api_fail(e, 403, NULL,
@@ -190,7 +194,7 @@ static bool check_state(const struct call *c, struct api_error *e)
  * beginning, so that some are taken whole where there is none for all. */
 static bool count_body(struct call *c, uint64_t bytes, struct api_error *e)
 {
-    if (c->s->body_bytes + bytes > BODIES * c->s->c->max_body)
+    if (c->s->body_bytes + bytes > SERVER_BODIES * c->s->c->max_body)
         return api_fail(e, 503, NULL, "the server holds too many long requests: try again soon");
     c->s->body_bytes += bytes;
     c->counted += bytes;
@@ -243,6 +247,12 @@ static void begin(void *user, struct exchange *x)
     buf_init(&c->body, s->c->max_body);
     make_id(c->id, sizeof c->id, "req-");
     s->calls++;
+    if (x->fault) {
+        exchange_set(x, "Connection", "close");
+        api_fail(&e, 400, NULL, "%s", x->fault);
+        call_fail(c, &e);
+        return;
+    }
     if (!strcmp(x->method, "OPTIONS")) {
         reply_preflight(c);
         return;
@@ -305,6 +315,7 @@ void call_drop_body(struct call *c)
 {
     buf_clear(&c->body);
     c->s->body_bytes -= c->counted;
+    json_memory_trim(c->counted);
     c->counted = 0;
 }
 
@@ -324,7 +335,7 @@ static void gone(void *user, struct exchange *x, bool sent)
     if (!c)
         return;
     metrics_request(&s->metrics, x->path, x->status, clock_now() - x->begun);
-    if (c->pending && !c->line.finish)
+    if (c->pending && !c->line.finish && !c->line.error[0] && !sent)
         c->line.finish = "cancelled";
     access_log_write(&s->log, x, c->id, &c->line, sent);
     c->x = NULL;

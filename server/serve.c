@@ -3,12 +3,14 @@
  * refused. A second one, or --drain-seconds, ends them. */
 #include "serve.h"
 #include "host_rules.h"
+#include "json_memory.h"
 
 #include "base/clock.h"
 #include "server.h"
 
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -21,6 +23,7 @@ enum {
     RUNNING_TIMES = 2, /* requests submitted for each that the engine runs at a time */
     STREAM_BYTES = 1 << 20,
     BODY_RATE = 8 << 10,
+    OTHER_DESCRIPTORS = 512,
     USUAL_REQUESTS = 16,
     USUAL_CONTEXT = 32768
 };
@@ -64,15 +67,20 @@ static struct pv_limits media_limits(const struct serve_config *c)
     return l;
 }
 
-/* Connections, files and what the library needs. */
-static void raise_descriptors(int connections)
+/* Raises the limit of descriptors to what connections, files and the library need. Returns for how
+ * many connections it suffices: at least half of the descriptors stay for the rest. */
+static int raise_descriptors(int connections)
 {
     struct rlimit r;
-    rlim_t want = (rlim_t)connections + 512;
+    rlim_t want = (rlim_t)connections + OTHER_DESCRIPTORS;
     if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur >= want)
-        return;
+        return connections;
     r.rlim_cur = r.rlim_max < want ? r.rlim_max : want;
     setrlimit(RLIMIT_NOFILE, &r);
+    if (r.rlim_cur >= want)
+        return connections;
+    return (int)(r.rlim_cur < 2 * OTHER_DESCRIPTORS ? r.rlim_cur / 2
+                                                    : r.rlim_cur - OTHER_DESCRIPTORS);
 }
 
 /* ---- loading ---- */
@@ -132,7 +140,7 @@ static void loaded(struct loop_task *t)
 
 /* ---- signals ---- */
 
-static volatile sig_atomic_t signals;
+static atomic_int signals; /* written by their handler, on any thread */
 
 static void on_signal(int number)
 {
@@ -227,7 +235,7 @@ static enum pv_status open_server(struct server *s, struct pv_error *err)
     const struct serve_config *c = s->c;
     struct http_params p = { .host = c->host,
                              .port = c->port,
-                             .max_connections = c->max_connections,
+                             .max_connections = raise_descriptors(c->max_connections),
                              .head_seconds = c->client_seconds,
                              .stall_seconds = c->client_seconds,
                              .body_rate = BODY_RATE,
@@ -294,8 +302,8 @@ int serve_run(const struct serve_config *c)
     s.limits = media_limits(c);
     s.max_running = RUNNING_TIMES * requests;
     name_model(&s);
-    raise_descriptors(c->max_connections);
     catch_signals();
+    json_memory_open(SERVER_BODIES * c->max_body);
     if (open_server(&s, &err) == PV_OK) {
         warn_of_strangers(c);
         workers_add(s.heavy, &l.work);

@@ -16,6 +16,7 @@
 
 enum server_state { SERVER_LOADING, SERVER_READY, SERVER_DRAINING, SERVER_FAILED };
 enum { CALL_ID_SIZE = 40, CALL_ARG_SIZE = 72 };
+enum { SERVER_BODIES = 4 }; /* bodies of the greatest size that may be in memory at a time */
 
 struct chat;
 

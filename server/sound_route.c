@@ -18,6 +18,7 @@ struct sound_job {
     int points;
     struct buf json;
     struct api_error error;
+    atomic_bool left; /* the client has left: nothing has to be done */
 };
 
 /* The largest sample, by its distance from 0, of each of so many equal parts. */
@@ -40,6 +41,8 @@ static void run_sound(struct work *w)
     struct pv_error err = { 0 };
     float *samples = NULL;
     size_t n = 0;
+    if (atomic_load(&j->left))
+        return;
     if (pv_video_sound(j->file.path, &j->params, &samples, &n, &err)) {
         snprintf(name.name, sizeof name.name, "%s", j->file.id);
         media_part_hide(&name, err.text, sizeof err.text);
@@ -66,9 +69,15 @@ static void sound_done(struct loop_task *t)
     mem_free(j);
 }
 
+static bool sound_wanted(void *user, enum pv_phase phase, int64_t done, int64_t total)
+{
+    (void)phase, (void)done, (void)total;
+    return !atomic_load(&((struct sound_job *)user)->left);
+}
+
 static void sound_left(struct call *c)
 {
-    (void)c; /* the worker comes back, bounded by the limits of media */
+    atomic_store(&((struct sound_job *)c->state)->left, true); /* the worker comes back soon */
 }
 
 void route_file_sound(struct call *c)
@@ -95,7 +104,11 @@ void route_file_sound(struct call *c)
     buf_init(&j->json, JSON_LIMIT);
     j->work.run = run_sound;
     j->work.done.run = sound_done;
+    j->params.progress = sound_wanted;
+    j->params.progress_user = j;
+    atomic_init(&j->left, false);
     c->pending = true;
     c->left = sound_left;
+    c->state = j;
     workers_add(c->s->heavy, &j->work);
 }

@@ -10,7 +10,7 @@ enum { TEXT_LIMIT = 256 << 20 };
 
 static void fail_call(struct call *c, json_t *root, const struct api_error *e)
 {
-    json_decref(root);
+    json_memory_free(root);
     call_fail(c, e);
 }
 
@@ -19,7 +19,7 @@ void route_tokenize(struct call *c)
 {
     struct api_error e = { 0 };
     struct pv_error err = { 0 };
-    json_t *root = json_object_parse(c->body.data, c->body.len, &e);
+    json_t *root = json_object_parse(&c->body, &e);
     const char *text = NULL;
     bool special = false;
     int32_t *ids = NULL;
@@ -46,7 +46,7 @@ void route_tokenize(struct call *c)
         buf_printf(&b, i ? ",%d" : "%d", (int)ids[i]);
     buf_puts(&b, "]}");
     mem_free(ids);
-    json_decref(root);
+    json_memory_free(root);
     call_json(c, 200, &b);
     buf_clear(&b);
 }
@@ -55,7 +55,7 @@ void route_tokenize(struct call *c)
 void route_detokenize(struct call *c)
 {
     struct api_error e = { 0 };
-    json_t *root = json_object_parse(c->body.data, c->body.len, &e);
+    json_t *root = json_object_parse(&c->body, &e);
     const json_t *list = root ? field_find(root, "tokens") : NULL, *v;
     struct buf text, b;
     size_t i;
@@ -85,7 +85,7 @@ void route_detokenize(struct call *c)
     buf_puts(&b, ",\"content\":");
     buf_json(&b, text.data ? text.data : "", text.len);
     buf_puts(&b, "}");
-    json_decref(root);
+    json_memory_free(root);
     buf_clear(&text);
     call_json(c, 200, &b);
     buf_clear(&b);

@@ -4,12 +4,15 @@
  * A directory that the operator names may be shared by several servers, and outlives them. So the
  * list is what this server knows of it: an unknown id is looked for on disk (upload_info.h), a
  * known file may have been removed by another server, and listing or uploading reads the directory.
- */
+ *
+ * The list and the counters belong to the lock. An upload reserves room for what it writes, and its
+ * file takes this over when it enters the list. */
 #include "upload_store.h"
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "multipart.h"
+#include "temporary_dir.h"
 #include "unique_id.h"
 #include "upload_info.h"
 
@@ -29,11 +32,12 @@ enum { MAX_FILES = 10000 };
 struct upload_store {
     char *dir;
     bool temporary;
+    int dir_lock;                   /* of a temporary one; -1: none */
     uint64_t file_bytes, all_bytes; /* most */
     uint64_t bytes;                 /* there are, with those on their way */
     int n;
     struct stored_file *first, *last;
-    pthread_mutex_t lock; /* guards the list */
+    pthread_mutex_t lock; /* guards bytes, n and the list */
 };
 
 struct upload {
@@ -51,22 +55,6 @@ static const char usual_purpose[] = "vision";
 
 /* ---- the store ---- */
 
-static const char *temporary_base(void)
-{
-    const char *base = getenv("TMPDIR");
-    return base && *base ? base : "/tmp";
-}
-
-static char *temporary_dir(void)
-{
-    char *path = path_join(temporary_base(), "prevue-files-XXXXXX");
-    if (path && !mkdtemp(path)) {
-        mem_free(path);
-        return NULL;
-    }
-    return path;
-}
-
 enum pv_status upload_store_open(struct upload_store **out, const char *dir, uint64_t file_bytes,
                                  uint64_t all_bytes, struct pv_error *err)
 {
@@ -75,16 +63,17 @@ enum pv_status upload_store_open(struct upload_store **out, const char *dir, uin
         return fail_nomem(err, sizeof *s);
     pthread_mutex_init(&s->lock, NULL);
     s->temporary = !dir;
+    s->dir_lock = -1;
     s->file_bytes = file_bytes;
     s->all_bytes = all_bytes;
     if (dir && mkdir(dir, 0700) != 0 && errno != EEXIST) {
         mem_free(s);
         return fail(err, PV_E_IO, "%s: cannot be created: %s", dir, strerror(errno));
     }
-    s->dir = dir ? mem_strdup(dir) : temporary_dir();
+    s->dir = dir ? mem_strdup(dir) : temporary_dir_open(&s->dir_lock);
     if (!s->dir || access(s->dir, W_OK) != 0) {
         enum pv_status st = fail(err, PV_E_IO, "%s: cannot be written: %s",
-                                 dir ? dir : temporary_base(), strerror(errno));
+                                 dir ? dir : temporary_dir_base(), strerror(errno));
         s->temporary = false;
         upload_store_close(&s);
         return st;
@@ -112,19 +101,20 @@ void upload_store_close(struct upload_store **store)
     }
     if (s->temporary)
         rmdir(s->dir);
+    if (s->dir_lock >= 0)
+        close(s->dir_lock);
     pthread_mutex_destroy(&s->lock);
     mem_free(s->dir);
     mem_free(s);
     *store = NULL;
 }
 
-static void add_file(struct upload_store *s, struct stored_file *f)
+/* The caller holds the lock. */
+static void append(struct upload_store *s, struct stored_file *f)
 {
-    pthread_mutex_lock(&s->lock);
     *(s->last ? &s->last->next : &s->first) = f;
     s->last = f;
     s->n++;
-    pthread_mutex_unlock(&s->lock);
 }
 
 /* The caller holds the lock. */
@@ -156,10 +146,8 @@ static struct stored_file *adopt(struct upload_store *s, const char *id)
     if (!f)
         return NULL;
     *f = found;
-    *(s->last ? &s->last->next : &s->first) = f;
-    s->last = f;
+    append(s, f);
     s->bytes += f->bytes;
-    s->n++;
     return f;
 }
 
@@ -283,7 +271,9 @@ static void add_sample(struct upload_store *s, const char *dir, const char *name
     }
     f->bytes = (uint64_t)st.st_size;
     f->created = (int64_t)st.st_mtime;
-    add_file(s, f);
+    pthread_mutex_lock(&s->lock);
+    append(s, f);
+    pthread_mutex_unlock(&s->lock);
 }
 
 static int is_clip(const struct dirent *e)
@@ -304,6 +294,33 @@ void upload_store_samples(struct upload_store *s, const char *dir)
 }
 
 /* ---- an upload ---- */
+
+/* Room for so many bytes more; false: there is none. */
+static bool reserve(struct upload_store *s, uint64_t bytes)
+{
+    bool fits;
+    pthread_mutex_lock(&s->lock);
+    fits = bytes <= s->all_bytes && s->bytes <= s->all_bytes - bytes;
+    s->bytes += fits ? bytes : 0;
+    pthread_mutex_unlock(&s->lock);
+    return fits;
+}
+
+static void release(struct upload_store *s, uint64_t bytes)
+{
+    pthread_mutex_lock(&s->lock);
+    s->bytes -= bytes;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static int count(struct upload_store *s)
+{
+    int n;
+    pthread_mutex_lock(&s->lock);
+    n = s->n;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
 
 static bool open_file(struct upload *u, const struct multipart_part *part)
 {
@@ -340,12 +357,11 @@ static bool write_file(struct upload *u, const char *data, size_t size)
     if (u->file->bytes + size > s->file_bytes)
         return api_fail(&u->error, 413, "file", "the file is longer than %llu bytes",
                         (unsigned long long)s->file_bytes);
-    if (s->bytes + size > s->all_bytes)
+    if (!reserve(s, size))
         return api_fail(&u->error, 507, "file",
                         "the uploaded files would take more than %llu bytes: delete some",
                         (unsigned long long)s->all_bytes);
     u->file->bytes += size;
-    s->bytes += size;
     while (size > 0) {
         ssize_t n = write(u->fd, data, size);
         if (n < 0 && errno == EINTR)
@@ -395,6 +411,7 @@ struct upload *upload_begin(struct upload_store *s, const char *content_type, st
     static const struct multipart_calls calls = { begin_part, add_data, end_part };
     struct upload *u = mem_zalloc(sizeof *u);
     struct pv_error err = { 0 };
+    int n;
     if (!u) {
         api_fail(e, 503, NULL, "out of memory for an upload");
         return NULL;
@@ -402,8 +419,9 @@ struct upload *upload_begin(struct upload_store *s, const char *content_type, st
     u->store = s;
     u->fd = -1;
     rescan_dir(s);
-    if (s->n >= MAX_FILES)
-        api_fail(e, 507, "file", "there are %d uploaded files already: delete some", s->n);
+    n = count(s);
+    if (n >= MAX_FILES)
+        api_fail(e, 507, "file", "there are %d uploaded files already: delete some", n);
     else if (multipart_init(&u->form, content_type, &calls, u, &err))
         api_fail_status(e, err.code, NULL, err.text);
     if (e->status)
@@ -422,18 +440,24 @@ bool upload_add(struct upload *u, const char *data, size_t size, struct api_erro
     return !s;
 }
 
-/* The file is whole: it gets its description, and an entry. */
+/* The file is whole: it gets its description, and an entry. From its description on it can be found
+ * in the directory, so it enters the list at the same time. */
 static void keep_file(struct upload *u, struct stored_file *out, struct api_error *e)
 {
+    struct upload_store *s = u->store;
     struct stored_file *f = u->file;
+    bool kept;
     snprintf(f->purpose, sizeof f->purpose, "%s", u->n_purpose ? u->purpose : usual_purpose);
-    if (!u->store->temporary && !upload_info_write(u->store->dir, f)) {
-        api_fail(e, 507, "file", "the upload cannot be stored: %s", strerror(errno));
-        return;
+    pthread_mutex_lock(&s->lock);
+    kept = s->temporary || upload_info_write(s->dir, f);
+    if (kept) {
+        *out = *f;
+        append(s, f);
+        u->file = NULL;
     }
-    *out = *f;
-    add_file(u->store, f);
-    u->file = NULL;
+    pthread_mutex_unlock(&s->lock);
+    if (!kept)
+        api_fail(e, 507, "file", "the upload cannot be stored: %s", strerror(errno));
 }
 
 bool upload_finish(struct upload **upload, struct stored_file *out, struct api_error *e)
@@ -464,7 +488,7 @@ void upload_abandon(struct upload **upload)
     if (u->fd >= 0)
         close(u->fd);
     if (u->file) {
-        u->store->bytes -= u->file->bytes;
+        release(u->store, u->file->bytes);
         free_file(u->file, true);
     }
     mem_free(u);

@@ -2,6 +2,7 @@
  * must keep the bounds that the library is handed. */
 #include "chat_request.h"
 
+#include "base/buf.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
@@ -65,7 +66,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int chat = 0; chat < 2; chat++) {
         struct chat_request r;
         struct api_error e = { 0 };
-        bool ok = chat_request_read(&r, (const char *)data, size, chat, &rules, &e);
+        struct buf body;
+        bool ok;
+        buf_init(&body, size);
+        buf_add(&body, data, size);
+        ok = chat_request_read(&r, &body, chat, &rules, &e);
         must(ok == (e.status == 0));
         if (ok) {
             check_request(&r);

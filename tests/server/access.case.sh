@@ -51,7 +51,7 @@ media_url remote 400 'allow-domain' http://169.254.169.254/latest
 # With an allowed domain private addresses are still refused, by name and by number. Builds without
 # libcurl fetch nothing.
 port=${url##*:}
-serve --allow-domain localhost --allow-domain 127.0.0.1 --allow-domain '[::1]'
+serve --allow-domain "localhost:$port" --allow-domain "127.0.0.1:$port" --allow-domain "[::1]:$port"
 for host in localhost 127.0.0.1 '[::1]'; do
     fetch /v1/chat/completions -d "{$(about "http://$host:$port/health" 'What?')}"
     why=
@@ -61,8 +61,12 @@ for host in localhost 127.0.0.1 '[::1]'; do
 done
 fetch /v1/chat/completions -d "{$(about "http://other.example/x.mp4" 'What?')}"
 why=
-grep -qE 'other.example are not allowed|without libcurl' out || why="no refusal"
+grep -qE 'other.example, port 80, are not allowed|without libcurl' out || why="no refusal"
 verdict other_domain "$why"
+fetch /v1/chat/completions -d "{$(about "http://localhost:1/x.mp4" 'What?')}"
+why=
+grep -qE 'localhost, port 1, are not allowed|without libcurl' out || why="no refusal"
+verdict other_port "$why"
 serve --api-key-file keys --media-path media
 
 # A text file is no video, and the message does not tell where it lies.
@@ -131,6 +135,55 @@ timeout 2 "$prevue" serve -m "$models/nano.gguf" --host 0.0.0.0 --port 0 --acces
 why=
 grep -q 'warning: listening on 0.0.0.0 without --api-key-file' out || why="no warning"
 verdict open_warning "$why"
+
+# 127.evil.example is no address of this machine.
+timeout 2 "$prevue" serve -m "$models/nano.gguf" --host 127.evil.example --port 0 --access-log none >out 2>&1
+why=
+grep -q "127.evil.example' is not known" out || why="no sentence about the host"
+verdict host_like_loopback "$why"
+
+# The log: characters that one does not see are escaped; a request that is refused was not
+# cancelled; nobody else may read it.
+serve
+fetch '/a%C2%9B31m%E2%80%AEb%E2%80%8Bc'
+fetch /v1/chat/completions -d '{"model":"other","messages":[{"role":"user","content":"x"}]}'
+why=
+grep -q '"path":"/a\\u009b31m\\u202eb\\u200bc","status":404' access.log || why="$(grep 31m access.log)"
+verdict log_escapes "$why"
+why=
+grep '"status":404,"sent":true' access.log | grep -q 'unknown model' || why="no line of the request"
+! grep -q cancelled access.log || why="it was not cancelled"
+verdict log_of_refused "$why"
+why=
+[ "$(stat -c %a access.log)" = 600 ] || why="mode $(stat -c %a access.log)"
+verdict log_mode "$why"
+
+# Uploads of a server that was killed are removed by the next one; those of others stay.
+mkdir tmp
+TMPDIR=$PWD/tmp
+export TMPDIR
+serve
+curl -s "$url/v1/files" -F "file=@$samples/16-frames.mp4" >out
+dead=$(echo tmp/prevue-*)
+mkdir -m 755 tmp/prevue-uploads-open
+mkdir -m 700 tmp/prevue-uploads-other tmp/prevue-else
+echo text >tmp/prevue-uploads-other/file-of-somebody
+serve
+live=$server
+why=
+[ -n "$(member id)" ] && [ ! -e "$dead" ] || why="$dead stayed"
+[ -d tmp/prevue-uploads-open ] && [ -f tmp/prevue-uploads-other/file-of-somebody ] && [ -d tmp/prevue-else ] || why="$(ls -R tmp)"
+verdict uploads_of_dead_server "$why"
+curl -s "$url/v1/files" -F "file=@$samples/16-frames.mp4" >out
+first=$url
+server=
+serve
+url=$first
+expect uploads_of_live_server 200 '"id"' "/v1/files/$(member id)"
+stop_server
+server=$live
+stop_server
+unset TMPDIR
 
 # A graceful end loses no request of a client that could connect: here the kernel has taken the
 # connections, and the server finds them together with the signal.

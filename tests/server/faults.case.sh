@@ -16,11 +16,11 @@ metric()
     curl -s -m 10 "$url/metrics" | sed -n "s/^prevue:$1 //p"
 }
 
-# settles NAME: within 3 seconds nothing runs and nothing waits.
+# settles NAME: within half a minute nothing runs and nothing waits.
 settles()
 {
     why="requests are still running"
-    for _ in $(seq 30); do
+    for _ in $(seq 300); do
         [ "$(metric num_requests_running)$(metric num_requests_waiting)" = 00 ] && why= && break
         sleep 0.1
     done
@@ -43,27 +43,36 @@ expect vanish_in_a_body 200 ready /health
 # 200 long requests that their clients leave after half a second; the next one is answered soon.
 "$client" "$port" timeouts stream 200 0.5
 begin=$(date +%s%N)
-expect after_200_timeouts 200 '"finish_reason":"length"' /v1/chat/completions -m 5 \
+expect after_200_timeouts 200 '"finish_reason":"length"' /v1/chat/completions -m 60 \
     -d '{"max_tokens":5,"ignore_eos":true,"messages":[{"role":"user","content":"Tell me everything."}]}'
 took=$((($(date +%s%N) - begin) / 1000000))
-[ "$took" -lt 5000 ] || verdict after_200_timeouts_soon "it took $took ms"
+[ "$took" -lt 60000 ] || verdict after_200_timeouts_soon "it took $took ms"
 settles after_200_timeouts_free
 
 # Slow clients are borne for a bounded time. A reader that reads nothing holds a bounded buffer.
-held=$("$client" "$port" slow-head 10)
+held=$("$client" "$port" slow-head 60)
 why=
-[ "${held%.*}" -lt 6 ] || why="a slow head was borne for $held s"
+[ "${held%.*}" -lt 50 ] || why="a slow head was borne for $held s"
 verdict slow_head "$why"
-held=$("$client" "$port" slow-body upload_chat 10)
+held=$("$client" "$port" slow-body upload_chat 60)
 why=
-[ "${held%.*}" -lt 6 ] || why="a slow body was borne for $held s"
+[ "${held%.*}" -lt 50 ] || why="a slow body was borne for $held s"
 verdict slow_body "$why"
 request chatty "{\"stream\":true,\"logprobs\":true,\"top_logprobs\":20,$long}"
-held=$("$client" "$port" slow-read chatty 20)
+held=$("$client" "$port" slow-read chatty 60)
 why=
-[ "${held%.*}" -lt 15 ] || why="a reader that reads nothing was borne for $held s"
+[ "${held%.*}" -lt 50 ] || why="a reader that reads nothing was borne for $held s"
 verdict slow_reader "$why"
 settles slow_reader_free
+# A whole reply that is read at a few bytes a second: a file of 1.9 MB.
+head -c 1900000 /dev/zero >short.bin
+curl -s "$url/v1/files" -F file=@short.bin >out
+printf 'GET /v1/files/%s/content HTTP/1.1\r\nHost: localhost\r\n\r\n' "$(member id)" >content
+held=$("$client" "$port" slow-read content 60)
+why=
+[ "${held%.*}" -lt 50 ] || why="a reader of a file was borne for $held s"
+verdict slow_file_reader "$why"
+curl -s -X DELETE "$url/v1/files/$(member id)" >out
 
 # Uploads: too long, more than all files may take, cut off, malformed; nothing stays behind.
 head -c 3000000 /dev/zero >long.bin
@@ -126,6 +135,56 @@ serve --samples "$samples"
 expect helper_missing 400 'prevue-media' /v1/chat/completions -d "{$(about sample-16-frames 'What?')}"
 expect helper_missing_text 200 '"finish_reason"' /v1/chat/completions -d '{"max_tokens":1,"messages":[{"role":"user","content":"Hi"}]}'
 prevue=$kept
+
+# Few descriptors: connections leave half of them to the rest. Uploads, which take two each, use up
+# all; then media are refused for now, and no path is told.
+printf '#!/bin/sh\nulimit -n 64\nexec "%s" "$@"\n' "$kept" >few
+chmod +x few
+prevue=$PWD/few
+serve --samples "$samples" --media-path "$samples" --upload-dir few-files
+prevue=$kept
+port=${url##*:}
+printf 'GET /health HTTP/1.1\r\n' >begun
+descriptors()
+{
+    ls "/proc/$server/fd" | wc -l
+}
+# until_descriptors OPERATOR N: wait until the server has so many, 10 s at most.
+until_descriptors()
+{
+    for _ in $(seq 500); do
+        [ "$(descriptors)" "$1" "$2" ] && return
+        sleep 0.02
+    done
+}
+before=$(descriptors)
+"$client" "$port" timeouts begun 100 1 &
+idle=$!
+most=0
+while kill -0 $idle 2>/dev/null; do
+    now=$(descriptors)
+    [ "$now" -lt "$most" ] || most=$now
+done
+why=
+[ "$most" -le 52 ] || why="100 connections leave $((64 - most)) of 64 descriptors"
+verdict descriptors_left "$why"
+until_descriptors -le "$before"
+"$client" "$port" timeouts cut $(((62 - before) / 2)) 60 &
+idle=$!
+until_descriptors -ge 61 # the uploads have begun
+expect descriptors_used_up 503 'media helper prevue-media cannot be started: Too many open files|to share with the media helper' \
+    /v1/chat/completions -d "{$(about "$(data_url "$samples/16-frames.mp4")" 'What?')}"
+# The last of them. Which step fails depends on how many are left for it.
+"$client" "$port" timeouts begun $((63 - $(descriptors))) 60 &
+last=$!
+until_descriptors -ge 63
+for source in sample-16-frames file:///16-frames.mp4; do
+    expect "no_descriptor_for_$source" 503 \
+        '"message":"(the media helper prevue-media|sample-16-frames:|/16-frames.mp4) [^/]*Too many open files"' \
+        /v1/chat/completions -d "{$(about "$source" 'What?')}"
+done
+kill $idle $last
+wait $idle $last 2>/dev/null
 
 # A disk that is full: a limit on file sizes does as well.
 ulimit -S -f 2000

@@ -123,8 +123,8 @@ expect post_of_our_page 200 'tokens' /tokenize -d '{"prompt":"x"}' -H 'Sec-Fetch
 expect link_of_other_site 200 '<title>prevue' / -H 'Sec-Fetch-Site: cross-site'
 
 # A name that leads to this address by somebody else's will.
-for host in evil.example evil.example:8080 localhost.evil.example 127.0.0.1.evil.example ''; do
-    expect "host_$host" 403 'not known as.*--allow-host|Host' /v1/models -H "Host: $host"
+for host in evil.example evil.example:8080 localhost.evil.example 127.0.0.1.evil.example; do
+    expect "host_$host" 403 'not known as.*--allow-host' /v1/models -H "Host: $host"
 done
 for host in localhost LOCALHOST:1 page.localhost 127.0.0.1:80 '[::1]:8080' videos.example Videos.example.:80; do
     expect "host_$host" 200 '"object"' /v1/models -H "Host: $host"

@@ -14,6 +14,7 @@ build=${BUILD:-build}
 case $build in /*) ;; *) build=$root/$build ;; esac
 prevue=${PREVUE:-$build/prevue}
 client=${CLIENT:-$build/serve_client}
+hostile=${HOSTILE:-$build/hostile_client}
 samples=$root/samples
 models=$root/models
 all_drafts="-d $models/nano-draft.gguf --head $models/nano-head.gguf"

@@ -71,33 +71,61 @@ TEST(addresses_of_private_networks_are_refused)
 
 TEST(hosts_are_found_in_urls_as_a_client_finds_them)
 {
-    char host[REMOTE_HOST_SIZE];
-    CHECK(remote_url_host(host, "http://Example.ORG/a.mp4"));
-    CHECK_STR(host, "example.org");
-    CHECK(remote_url_host(host, "https://example.org:8443?x=http://other/"));
-    CHECK_STR(host, "example.org");
-    CHECK(remote_url_host(host, "http://[::1]:80/x"));
-    CHECK_STR(host, "[::1]");
-    CHECK(!remote_url_host(host, "http://user@example.org/"));
-    CHECK(!remote_url_host(host, "http://allowed.org@evil.org/"));
-    CHECK(!remote_url_host(host, "http://allowed.org\\@evil.org/"));
-    CHECK(!remote_url_host(host, "http://allowed.org /"));
-    CHECK(!remote_url_host(host, "http://allowed.org\r\nHost: x/"));
-    CHECK(!remote_url_host(host, "http:///x"));
-    CHECK(!remote_url_host(host, "ftp://example.org/"));
-    CHECK(!remote_url_host(host, "//example.org/"));
+    struct remote_host host;
+    CHECK(remote_url_host(&host, "http://Example.ORG/a.mp4"));
+    CHECK_STR(host.name, "example.org");
+    CHECK(remote_url_host(&host, "https://example.org:8443?x=http://other/"));
+    CHECK_STR(host.name, "example.org");
+    CHECK(remote_url_host(&host, "http://[::1]:80/x"));
+    CHECK_STR(host.name, "[::1]");
+    CHECK(!remote_url_host(&host, "http://user@example.org/"));
+    CHECK(!remote_url_host(&host, "http://allowed.org@evil.org/"));
+    CHECK(!remote_url_host(&host, "http://allowed.org\\@evil.org/"));
+    CHECK(!remote_url_host(&host, "http://allowed.org /"));
+    CHECK(!remote_url_host(&host, "http://allowed.org\r\nHost: x/"));
+    CHECK(!remote_url_host(&host, "http:///x"));
+    CHECK(!remote_url_host(&host, "ftp://example.org/"));
+    CHECK(!remote_url_host(&host, "//example.org/"));
+}
+
+static bool allowed(const char *url, const char *const *domains, int n)
+{
+    struct remote_host host;
+    return CHECK_MSG(remote_url_host(&host, url), "%s", url) &&
+           remote_host_allowed(&host, domains, n);
+}
+
+TEST(only_named_ports_are_allowed)
+{
+    static const char *const domains[] = { "example.org", ".videos.net:8080", "[2600::1]:81" };
+    static const char *const bad[] = { "http://example.org:",        "http://example.org:0/",
+                                       "http://example.org:65536/",  "http://example.org:80a/",
+                                       "http://example.org:123456/", "http://[::1]x/" };
+    struct remote_host host;
+    CHECK(allowed("http://example.org:80/", domains, 3));
+    CHECK(allowed("https://example.org/", domains, 3));
+    CHECK(allowed("https://example.org:443/", domains, 3));
+    CHECK(!allowed("http://example.org:443/", domains, 3));
+    CHECK(!allowed("http://example.org:22/", domains, 3));
+    CHECK(!allowed("http://example.org:6379/", domains, 3));
+    CHECK(allowed("http://a.videos.net:8080/x", domains, 3));
+    CHECK(!allowed("http://a.videos.net/x", domains, 3));
+    CHECK(allowed("http://[2600::1]:81/", domains, 3));
+    CHECK(!allowed("http://[2600::1]/", domains, 3));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK_MSG(!remote_url_host(&host, bad[i]), "%s", bad[i]);
 }
 
 TEST(only_named_hosts_are_allowed)
 {
     static const char *const domains[] = { "example.org", ".videos.net" };
-    CHECK(remote_host_allowed("example.org", domains, 2));
-    CHECK(!remote_host_allowed("www.example.org", domains, 2));
-    CHECK(!remote_host_allowed("notexample.org", domains, 2));
-    CHECK(remote_host_allowed("a.videos.net", domains, 2));
-    CHECK(!remote_host_allowed("videos.net", domains, 2));
-    CHECK(!remote_host_allowed("evilvideos.net", domains, 2));
-    CHECK(!remote_host_allowed("example.org", domains, 0));
+    CHECK(allowed("http://example.org/", domains, 2));
+    CHECK(!allowed("http://www.example.org/", domains, 2));
+    CHECK(!allowed("http://notexample.org/", domains, 2));
+    CHECK(allowed("http://a.videos.net/", domains, 2));
+    CHECK(!allowed("http://videos.net/", domains, 2));
+    CHECK(!allowed("http://evilvideos.net/", domains, 2));
+    CHECK(!allowed("http://example.org/", domains, 0));
 }
 
 int main(int argc, char **argv)
