@@ -174,7 +174,7 @@ endif
 CLI_OBJ := $(call objects,$(CLI_SRC))
 SERVER_OBJ := $(call objects,$(SERVER_SRC)) $(if $(SERVER_SRC),$(BUILD)/page_files.o)
 ALL_OBJ := $(OBJ) $(CLI_OBJ) $(SERVER_OBJ) $(call objects,$(HELPER_SRC) $(BENCH_SRC) $(SPEED_SRC) $(RIG_SRC) $(UNIT_SRC) $(KERNELS_SRC) $(FUZZ_SRC) \
-           $(GOLDEN_SRC) $(SIM_TEST_SRC) $(GPU_SRC) tests/fuzz/replay.c tests/server/serve_client.c $(CHECK_CUDA_SRC)) $(SIM_OBJ)
+           $(GOLDEN_SRC) $(SIM_TEST_SRC) $(GPU_SRC) tests/fuzz/replay.c tests/server/serve_client.c tests/server/hostile_client.c $(CHECK_CUDA_SRC)) $(SIM_OBJ)
 
 ARCHIVE   = $(BUILD)/libprevue.a
 SO        = $(BUILD)/libprevue.so.$(VERSION)
@@ -193,7 +193,7 @@ HAVE_MPI     := $(shell $(PKG_CONFIG) --exists ompi-c 2>/dev/null && command -v 
 PREVUE_MPI    = $(if $(HAVE_MPI),$(if $(MPI)$(SAN)$(CORE),,$(BUILD)/prevue_mpi))
 SIM_TEST      = $(if $(HAVE_CXX),$(patsubst tests/cudasim/%.c,$(BUILD)/%,$(SIM_TEST_SRC)))
 
-.PHONY: all prevue lib setup demo test check check-all check-quick quick fast-kernels check-sanitized objects core-programs programs unit check-kernels check-cuda \
+.PHONY: all prevue lib setup demo test check check-all check-quick quick shared-kernels objects core-programs programs unit check-kernels check-cuda \
         check-cross check-clients check-python check-replicas check-page asan tsan core fuzz fuzz-long fuzz-programs fuzz-links fuzz-replay lint format bench install uninstall deb check-deb clean deps
 .SECONDARY:
 .DELETE_ON_ERROR:
@@ -244,9 +244,10 @@ $(BUILD)/%.o: %.c $(BUILD)/flags | deps
 	$(call say,CC)$(COMPILE) $(TEST_INC) $(ISA) $(LESS_SAN) -MMD -MP -c -o $@ $<
 
 # PLAIN names the build that objects are taken from when they are the same there: all kernels for a build
-# without libraries, the fast kernels for sanitizers.
+# without libraries; for sanitizers the fast ones, and for TSan also those in plain C, which share nothing,
+# and the simulated GPU's, whose lanes are one thread.
 ifdef PLAIN
-SHARED_DIRS = $(if $(SAN),src/kernels/$(ARCH),src/kernels)
+SHARED_DIRS = $(if $(SAN),src/kernels/$(ARCH) $(if $(filter thread,$(SAN)),src/kernels/ref cudasim),src/kernels)
 define take_objects
 $(BUILD)/$(1)/%.o: $(PLAIN)/$(1)/%.o
 	@mkdir -p $$(@D)
@@ -333,17 +334,19 @@ $(BUILD)/bench_gpu: $(call objects,$(RIG_SRC))
 $(BENCH): $(BUILD)/%: $(BUILD)/bench/%.o $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $(filter %.o,$^) $(ARCHIVE) $(LIBS)
 
-# A client that behaves badly, for tests/server.
-$(BUILD)/serve_client: $(BUILD)/tests/server/serve_client.o
+# Clients that behave badly, for tests/server.
+$(BUILD)/serve_client $(BUILD)/hostile_client: $(BUILD)/%: $(BUILD)/tests/server/%.o
 	$(call say,LINK)$(LINK) -o $@ $^
 
 $(GOLDEN): $(BUILD)/%: $(BUILD)/tests/golden/%.o $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
 
 # Tests of the server's parts.
-SERVE_UNIT = remote_rules multipart data_url
+SERVE_UNIT = remote_rules multipart data_url json_memory upload_store
 $(foreach t,$(SERVE_UNIT),$(BUILD)/tests/unit/test_$(t).o): TEST_INC = -Itests -Iserver
 $(foreach t,$(SERVE_UNIT),$(eval $(BUILD)/unit/test_$(t): $(BUILD)/server/$(t).o))
+
+$(BUILD)/unit/test_upload_store: $(addprefix $(BUILD)/server/,upload_info.o temporary_dir.o multipart.o api_error.o unique_id.o)
 
 # And of the command line's.
 CLI_UNIT = machine known_models bench_stats multiple_choice
@@ -380,8 +383,8 @@ $(BUILD)/check_engine_cuda $(BUILD)/check_gpus_cuda: $(BUILD)/%: $(BUILD)/tests/
 # Targets with a part that is elsewhere: fuzz_boxes runs fuzz_video's with other changes.
 $(BUILD)/replay_boxes $(BUILD)/fuzz_boxes: $(BUILD)/tests/fuzz/fuzz_video.o
 $(BUILD)/replay_jsonl $(BUILD)/fuzz_jsonl: $(BUILD)/cli/jsonl.o
-SERVE_PARTS = $(addprefix $(BUILD)/server/,chat_request.o chat_parts.o json_fields.o media_part.o data_url.o \
-                base64.o multipart.o api_error.o upload_store.o upload_info.o unique_id.o)
+SERVE_PARTS = $(addprefix $(BUILD)/server/,chat_request.o chat_parts.o json_fields.o json_memory.o media_part.o data_url.o \
+                base64.o multipart.o api_error.o upload_store.o upload_info.o temporary_dir.o unique_id.o)
 SERVE_FUZZ  = serve_request serve_multipart serve_data_url
 $(foreach f,$(SERVE_FUZZ),$(BUILD)/tests/fuzz/fuzz_$(f).o): TEST_INC = -Itests -Iserver
 $(foreach f,$(SERVE_FUZZ),$(BUILD)/replay_$(f) $(BUILD)/fuzz_$(f)): $(SERVE_PARTS)
@@ -400,23 +403,26 @@ AGAIN = +$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JO
 setup:
 	@tools/setup.sh
 
-# test leaves out what tests/only_all.txt lists; check-all runs everything; check-quick a choice for
-# while one works.
-test: export TEST_LEFT_OUT = $(abspath tests/only_all.txt)
+# test leaves out what tests/only_all.txt lists; check-all runs everything, on all cores; check-quick a choice
+# for while one works. Elsewhere each program has one core, but for those about threads (tests/run.sh).
+export TEST_WIDE = $(patsubst %,$(BUILD)/unit/test_%,pool ring transport session disk_cache schedule_parallel video_memory)
+test check-quick: export TEST_LEFT_OUT = $(abspath tests/only_all.txt)
+test check-quick asan tsan: export TEST_PIN = 1
 test: setup
 	@$(AGAIN) check
 
 check-all: setup
-	@$(AGAIN) check
+	@$(AGAIN) check SOAK=3
 
-check-quick: export TEST_LEFT_OUT = $(abspath tests/only_all.txt)
 check-quick: setup
 	@$(AGAIN) quick
 
 # All that is compiled from C; core-programs are those that need no library.
 objects: $(ALL_OBJ)
-core-programs: $(BUILD)/prevue $(HELPER) $(CHECK_KERNELS) $(CHECK_CUDASIM) $(BENCH) $(BUILD)/serve_client
+core-programs: $(BUILD)/prevue $(HELPER) $(CHECK_KERNELS) $(CHECK_CUDASIM) $(BENCH) $(BUILD)/serve_client $(BUILD)/hostile_client
 programs: core-programs $(PREVUE_MPI) $(UNIT) $(SIM_TEST) $(REPLAY) $(GOLDEN)
+
+PYTHON3 := $(shell command -v python3)
 
 # The longest first, so that all cores are busy until the end.
 SCRIPTS  = 'tests/cli/run.sh 1/2' 'tests/cli/run.sh 2/2' tests/server/run.sh $(if $(SAN),,tests/packages/python.sh tests/packages/examples.sh tests/cli/core.sh)
@@ -427,7 +433,8 @@ REPLAYS  = $(foreach r,$(REPLAY),'$(r) tests/fuzz/corpus/$(patsubst $(BUILD)/rep
 
 check: programs $(if $(SAN),,core lib)
 	$(if $(CHECK_CUDASIM),,@echo "no C++ compiler: the simulator of CUDA is left out")
-	@BUILD=$(BUILD) tests/run.sh $(SCRIPTS) $(SIM_RUN) $(filter-out $(RUN_LATE),$(UNIT)) \
+	$(if $(SOAK),$(if $(PYTHON3),,@echo "no python3: the soak is left out"))
+	@BUILD=$(BUILD) tests/run.sh $(if $(and $(SOAK),$(PYTHON3)),'bench/soak.py --minutes $(SOAK)') $(SCRIPTS) $(SIM_RUN) $(filter-out $(RUN_LATE),$(UNIT)) \
 	    $(if $(CHECK_KERNELS),'$(CHECK_KERNELS) $(ARGS)') $(RUN_LATE) $(REPLAYS)
 
 # Unit tests that need many seconds are not in check-quick.
@@ -486,32 +493,25 @@ check-page: $(BUILD)/prevue $(HELPER)
 fuzz-replay: $(REPLAY)
 	@tests/run.sh $(REPLAYS)
 
-# Programs of make test under sanitizers. Fast kernels are those of the plain build: gcc takes minutes to
+# The programs of make test under sanitizers. Fast kernels are those of the plain build: gcc takes minutes to
 # instrument them, a step with them would be thirty times as slow, and check_kernels has unreadable pages
 # around what they may touch.
 asan tsan: export TEST_LEFT_OUT = $(abspath $(BUILD)/not_sanitized.txt)
 asan tsan: export TEST_TIMEOUT = 1800
 tsan: export TSAN_OPTIONS = suppressions=$(abspath tests/tsan_suppressions.txt)
 asan: setup $(BUILD)/not_sanitized.txt
-	@$(AGAIN) fast-kernels
-	@$(AGAIN) SAN=1 PLAIN=$(BUILD) $(if $(filter 1,$(ALL)),check,check-sanitized)
+	@$(AGAIN) shared-kernels
+	@$(AGAIN) SAN=1 PLAIN=$(BUILD) check
 
-# The part that is known to pass under ASan in the time that CI has; ALL=1 runs all programs of make test.
-check-sanitized: $(BUILD)/prevue $(HELPER) $(BENCH) $(BUILD)/serve_client $(REPLAY)
-	@BUILD=$(BUILD) tests/run.sh $(SCRIPTS) $(REPLAYS)
-
-# Unit tests with several threads that are known to pass under TSan; TSAN_UNIT="engine ..." runs others.
-TSAN_UNIT ?= cancel decoder_joint decoder_rows device_cpu disk_cache disk_media drafter_chain drafter_head drafting \
-             fiber pool ring transport
 tsan: setup $(BUILD)/not_sanitized.txt
-	@$(AGAIN) fast-kernels
-	@$(AGAIN) SAN=thread PLAIN=$(BUILD) unit UNIT='$(TSAN_UNIT:%=$(BUILD)/tsan/unit/test_%)'
+	@$(AGAIN) shared-kernels
+	@$(AGAIN) SAN=thread PLAIN=$(BUILD) check
 
 $(BUILD)/not_sanitized.txt: tests/only_all.txt tests/not_sanitized.txt
 	@mkdir -p $(@D)
 	@cat $^ > $@
 
-fast-kernels: $(filter $(BUILD)/src/kernels/$(ARCH)/%,$(OBJ))
+shared-kernels: $(filter $(BUILD)/src/kernels/$(ARCH)/% $(BUILD)/src/kernels/ref/%,$(OBJ)) $(SIM_OBJ) $(CHECK_CUDA_CU:%.cu=$(BUILD)/cudasim/%.o)
 
 # The fuzzers (doc/fuzzing.md): build/fuzz/fuzz_*, by clang. FUZZERS: those meant, without "fuzz_".
 FUZZERS  ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(FUZZ_SRC))

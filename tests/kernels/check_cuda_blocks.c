@@ -269,6 +269,8 @@ static const struct rig_shape small_no_norms = { 256, 64, 2, 1, 64, false, true 
  * with odd numbers of 64 columns. */
 static const struct rig_shape wide = { 3584, 9536, 28, 4, 128, false, true };
 static const struct rig_shape small_wide = { 64, 8512, 1, 1, 64, false, true };
+/* K of the MLP's second matrix is shared by three blocks. */
+static const struct rig_shape small_deep = { 64, 13440, 1, 1, 64, false, true };
 /* Caches of F8. */
 static const struct rig_shape tiny_f8[] = {
     { 128, 160, 2, 1, 64, false, true, true },  { 64, 96, 4, 2, 16, true, false, true },
@@ -369,6 +371,10 @@ void check_cuda_layers(struct cuda_check *t)
     check_f8(t);
     if (check_begin(&t->c, "rows", "wide")) {
         check_wide_rows(t, t->full ? &wide : &small_wide, t->full ? 128 : 66);
+        check_end(&t->c);
+    }
+    if (check_begin(&t->c, "rows", "deep")) {
+        check_rows(t, &small_deep, DTYPE_BF16, 3, t->full ? 64 : 9);
         check_end(&t->c);
     }
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
