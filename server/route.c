@@ -83,6 +83,7 @@ void call_fail(struct call *c, const struct api_error *e)
     struct buf b;
     if (!c->x)
         return;
+    upload_abandon(&c->upload); /* who reads the reply finds nothing of it any more */
     snprintf(c->line.error, sizeof c->line.error, "%s", e->message);
     buf_init(&b, MAX_REPLY);
     api_error_json(&b, e);
