@@ -65,12 +65,14 @@ ARCH    := $(if $(filter x86_64%,$(MACHINE)),x86,$(if $(filter aarch64% arm64%,$
 ifeq ($(CORE),1)
 PV_DEFS = -DPV_CORE
 else
-DEPS        = jansson libpcre2-8 libutf8proc libavformat libavcodec libswscale libswresample libavutil zlib
+DEPS        = jansson libpcre2-8 libutf8proc zlib
+MEDIA_DEPS  = libavformat libavcodec libswscale libswresample libavutil # of the program that decodes
 SERVER_DEPS = libmicrohttpd # of the program, not of the library
-DEPS_FOUND := $(shell $(PKG_CONFIG) --exists $(DEPS) $(SERVER_DEPS) 2>/dev/null && echo yes)
+DEPS_FOUND := $(shell $(PKG_CONFIG) --exists $(DEPS) $(MEDIA_DEPS) $(SERVER_DEPS) 2>/dev/null && echo yes)
 ifeq ($(DEPS_FOUND),yes)
-DEPS_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(DEPS))
+DEPS_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(DEPS) $(MEDIA_DEPS))
 DEPS_LIBS   := $(shell $(PKG_CONFIG) --libs $(DEPS))
+MEDIA_LIBS  := $(shell $(PKG_CONFIG) --libs $(MEDIA_DEPS))
 # To fetch media by http(s) URLs, where it is installed.
 CURL_FOUND  := $(shell $(PKG_CONFIG) --exists libcurl 2>/dev/null && echo yes)
 SERVER_LIBS := $(shell $(PKG_CONFIG) --libs $(SERVER_DEPS) $(if $(CURL_FOUND),libcurl))
@@ -130,8 +132,10 @@ SRC_DIRS = base tensor kernels kernels/ref $(if $(ARCH),kernels/$(ARCH)) dist fo
            vision hearing lm family spec engine
 SRC     := $(sort $(foreach d,$(SRC_DIRS),$(wildcard src/$(d)/*.c)))
 ifeq ($(CORE),1)
-SRC     := $(filter-out src/format/%_hf.c src/text/%.c src/video/%_av.c src/base/png.c,$(SRC))
+SRC     := $(filter-out src/format/%_hf.c src/text/%.c src/base/png.c,$(SRC))
 endif
+# What needs FFmpeg is in the process that decodes, and not in the library.
+SRC     := $(filter-out src/video/%_av.c,$(SRC))
 CUDA_SRC := $(sort $(wildcard src/kernels/cuda/*.cu))
 SIM_SRC  := $(CUDA_SRC) $(sort $(wildcard tests/cudasim/*.cpp))
 SIM_OBJ  := $(patsubst %,$(BUILD)/cudasim/%.o,$(basename $(SIM_SRC)))
@@ -150,6 +154,7 @@ SERVER_SRC  := $(filter-out server/remote_$(if $(CURL_FOUND),none,curl).c,$(sort
 endif
 # The process that decodes what is not trusted; nothing is decoded in a CORE build.
 HELPER_SRC  := $(if $(filter 1,$(CORE)),,$(sort $(wildcard helper/*.c)))
+MEDIA_SRC   := $(if $(HELPER_SRC),$(sort $(wildcard src/video/*_av.c)))
 BENCH_SRC   := $(sort $(wildcard bench/*.c)) # one program each
 SPEED_SRC   := $(sort $(wildcard bench/speed/*.c)) # parts of bench_lm and bench_vision
 RIG_SRC     := $(sort $(wildcard bench/rig/*.c)) # parts of bench_gpu
@@ -173,10 +178,11 @@ OBJ     += $(SIM_OBJ)
 endif
 CLI_OBJ := $(call objects,$(CLI_SRC))
 SERVER_OBJ := $(call objects,$(SERVER_SRC)) $(if $(SERVER_SRC),$(BUILD)/page_files.o)
-ALL_OBJ := $(OBJ) $(CLI_OBJ) $(SERVER_OBJ) $(call objects,$(HELPER_SRC) $(BENCH_SRC) $(SPEED_SRC) $(RIG_SRC) $(UNIT_SRC) $(KERNELS_SRC) $(FUZZ_SRC) \
+ALL_OBJ := $(OBJ) $(CLI_OBJ) $(SERVER_OBJ) $(call objects,$(HELPER_SRC) $(MEDIA_SRC) $(BENCH_SRC) $(SPEED_SRC) $(RIG_SRC) $(UNIT_SRC) $(KERNELS_SRC) $(FUZZ_SRC) \
            $(GOLDEN_SRC) $(SIM_TEST_SRC) $(GPU_SRC) tests/fuzz/replay.c tests/server/serve_client.c tests/server/hostile_client.c $(CHECK_CUDA_SRC)) $(SIM_OBJ)
 
 ARCHIVE   = $(BUILD)/libprevue.a
+MEDIA_OBJ = $(call objects,$(MEDIA_SRC))
 SO        = $(BUILD)/libprevue.so.$(VERSION)
 HELPER    = $(if $(HELPER_SRC),$(BUILD)/prevue-media)
 UNIT      = $(patsubst tests/unit/%.c,$(BUILD)/unit/%,$(UNIT_SRC))
@@ -293,7 +299,7 @@ endif
 
 # A digest of the library's objects: bits of results may differ between builds, so results kept on
 # disk are used by the same build only.
-$(BUILD)/build_id.c: $(OBJ)
+$(BUILD)/build_id.c: $(OBJ) $(MEDIA_OBJ)
 	@printf '#include "base/build_id.h"\n\nconst char *build_id(void)\n{\n    return "%s";\n}\n' \
 	    "$$(cat $^ | sha256sum | cut -c 1-64)" > $@
 
@@ -321,8 +327,13 @@ $(BUILD)/prevue_mpi: $(CLI_OBJ) $(SERVER_OBJ) $(filter-out %/transport_mpi_none.
     $(BUILD)/src/dist/transport_mpi.o $(BUILD)/build_id.o
 	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS) $(MPI_LIBS) $(SERVER_LIBS)
 
-$(BUILD)/prevue-media: $(call objects,$(HELPER_SRC)) $(ARCHIVE)
-	$(call say,LINK)$(LINK) -o $@ $^ -Wl,--as-needed $(LIBS)
+$(BUILD)/prevue-media: $(call objects,$(HELPER_SRC)) $(MEDIA_OBJ) $(ARCHIVE)
+	$(call say,LINK)$(LINK) -o $@ $^ -Wl,--as-needed $(LIBS) $(MEDIA_LIBS)
+
+# Programs of the tests find it beside them.
+$(BUILD)/unit/prevue-media: $(HELPER)
+	@mkdir -p $(@D)
+	@ln -f $< $@
 
 $(SO): $(OBJ) $(BUILD)/build_id.o
 	$(call say,LINK)$(LINK) -shared -Wl,-soname,libprevue.so.$(SOVERSION) -Wl,-z,defs -o $@ $^ $(LIBS)
@@ -354,11 +365,15 @@ $(foreach t,$(CLI_UNIT),$(BUILD)/tests/unit/test_$(t).o): TEST_INC = -Itests -Ic
 $(foreach t,$(CLI_UNIT),$(eval $(BUILD)/unit/test_$(t): $(BUILD)/cli/$(t).o))
 $(BUILD)/unit/test_bench_stats: $(BUILD)/cli/figures.o
 
-$(UNIT): $(BUILD)/unit/%: $(BUILD)/tests/unit/%.o $(ARCHIVE)
-	@mkdir -p $(@D)
-	$(call say,LINK)$(LINK_TEST) -o $@ $(filter %.o,$^) $(ARCHIVE) $(LIBS)
+# And of what decodes, with FFmpeg; fuzz_boxes runs fuzz_video's with other changes.
+DECODING = $(foreach t,video video_hostile video_memory media_proxy sound_av media_loader_sound disk_media,$(BUILD)/unit/test_$(t)) \
+           $(foreach f,video boxes,$(BUILD)/replay_$(f) $(BUILD)/fuzz_$(f))
+$(DECODING): $(MEDIA_OBJ)
+$(DECODING): TEST_LIBS = $(MEDIA_LIBS)
 
-$(BUILD)/unit/test_media_proxy $(BUILD)/unit/test_sound_av: | $(HELPER)
+$(UNIT): $(BUILD)/unit/%: $(BUILD)/tests/unit/%.o $(ARCHIVE) | $(if $(HELPER),$(BUILD)/unit/prevue-media)
+	@mkdir -p $(@D)
+	$(call say,LINK)$(LINK_TEST) -o $@ $(filter %.o,$^) $(ARCHIVE) $(LIBS) $(TEST_LIBS)
 
 $(BUILD)/check_kernels: $(call objects,$(KERNELS_SRC)) $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
@@ -380,7 +395,7 @@ $(SIM_TEST): $(BUILD)/%: $(BUILD)/tests/cudasim/%.o $(SIM_OBJ) $(NO_CUDA_OBJ) $(
 $(BUILD)/check_engine_cuda $(BUILD)/check_gpus_cuda: $(BUILD)/%: $(BUILD)/tests/gpu/%.o $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
 
-# Targets with a part that is elsewhere: fuzz_boxes runs fuzz_video's with other changes.
+# Targets with a part that is elsewhere.
 $(BUILD)/replay_boxes $(BUILD)/fuzz_boxes: $(BUILD)/tests/fuzz/fuzz_video.o
 $(BUILD)/replay_jsonl $(BUILD)/fuzz_jsonl: $(BUILD)/cli/jsonl.o
 SERVE_PARTS = $(addprefix $(BUILD)/server/,chat_request.o chat_parts.o json_fields.o json_memory.o media_part.o data_url.o \
@@ -389,10 +404,10 @@ SERVE_FUZZ  = serve_request serve_multipart serve_data_url
 $(foreach f,$(SERVE_FUZZ),$(BUILD)/tests/fuzz/fuzz_$(f).o): TEST_INC = -Itests -Iserver
 $(foreach f,$(SERVE_FUZZ),$(BUILD)/replay_$(f) $(BUILD)/fuzz_$(f)): $(SERVE_PARTS)
 $(REPLAY): $(BUILD)/replay_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/replay.o $(ARCHIVE)
-	$(call say,LINK)$(LINK_TEST) -o $@ $(filter %.o,$^) $(ARCHIVE) $(LIBS)
+	$(call say,LINK)$(LINK_TEST) -o $@ $(filter %.o,$^) $(ARCHIVE) $(LIBS) $(TEST_LIBS)
 
 $(FUZZ): $(BUILD)/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(ARCHIVE)
-	$(call say,LINK)$(LINK) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(ARCHIVE) $(LIBS)
+	$(call say,LINK)$(LINK) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(ARCHIVE) $(LIBS) $(TEST_LIBS)
 
 # --- tests ----------------------------------------------------------------------------------
 

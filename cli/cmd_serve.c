@@ -55,7 +55,7 @@ static const struct option serve_table[] = {
       "Default: none are allowed.",
       NULL },
     { "no-sandbox", 0, NULL, OPTION_FLAG, AT(no_sandbox), 0, 0, NULL,
-      "Decode media in this process. By default a helper process decodes them, which cannot open "
+      "Decode media without a sandbox. By default the process that decodes them cannot open "
       "files or use the network; if it cannot be started, media are refused.",
       NULL },
     { "upload-dir", 0, NULL, OPTION_STRING, AT(upload_dir), 0, 0, "DIR",

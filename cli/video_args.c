@@ -52,11 +52,11 @@ const struct option choice_table[] = {
       "formats of videos and pictures are always accepted.",
       NULL },
     { "sandbox", 0, NULL, OPTION_FLAG, AT(sandbox), 0, 0, NULL,
-      "Decode videos in a helper process that cannot open files or use the network, and fail if "
-      "this machine does not support that. Default: use it if supported, and say so if not.",
+      "Decode videos in a sandbox that cannot open files or use the network, and fail if this "
+      "machine does not support that. Default: use it if supported, and say so if not.",
       NULL },
     { "no-sandbox", 0, NULL, OPTION_FLAG, AT(no_sandbox), 0, 0, NULL,
-      "Decode videos in this process.", NULL },
+      "Decode videos without a sandbox.", NULL },
 };
 _Static_assert(sizeof choice_table / sizeof *choice_table == N_CHOICE_OPTIONS, "rows");
 

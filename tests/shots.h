@@ -3,8 +3,8 @@
 #ifndef PV_TESTS_SHOTS_H
 #define PV_TESTS_SHOTS_H
 
+#include "decode.h"
 #include "test.h"
-#include "video/video.h"
 
 enum { MOST = 64 };
 
@@ -80,24 +80,24 @@ static inline bool take(void *user, int at, int64_t index, double time, const st
     return s->n != s->stop_at;
 }
 
-static inline enum pv_status open_path(struct video **out, const char *path,
+static inline enum pv_status open_path(struct decode **out, const char *path,
                                        const struct video_limits *limits, int threads,
                                        struct pv_error *err)
 {
-    return video_open(out, &(struct video_source){ .path = path }, limits, threads, err);
+    return decode_open(out, &(struct video_source){ .path = path }, limits, threads, err);
 }
 
-static inline struct video *open_clip(const char *name, int threads)
+static inline struct decode *open_clip(const char *name, int threads)
 {
     struct pv_error err = { 0 };
-    struct video *v = NULL;
+    struct decode *v = NULL;
 
     CHECK_MSG(!open_path(&v, clip(name), &roomy, threads, &err), "%s", err.text);
     return v;
 }
 
 /* The frames index[n], or all when index is NULL; returns how many were lost, -1: failed. */
-static inline int read_frames(struct shots *out, struct video *v, const int64_t *index, int n)
+static inline int read_frames(struct shots *out, struct decode *v, const int64_t *index, int n)
 {
     int64_t every[MOST];
     struct pv_error err = { 0 };
@@ -105,22 +105,22 @@ static inline int read_frames(struct shots *out, struct video *v, const int64_t 
 
     *out = (struct shots){ 0 };
     if (!index) {
-        n = (int)video_info(v)->n_frames;
+        n = (int)decode_info(v)->n_frames;
         for (int i = 0; i < n && i < MOST; i++)
             every[i] = i;
         index = every;
     }
-    CHECK_MSG(!video_read(v, index, n, take, out, &lost, &err), "%s", err.text);
+    CHECK_MSG(!decode_read(v, index, n, take, out, &lost, &err), "%s", err.text);
     CHECK_EQ(out->n, n);
     return lost;
 }
 
 static inline int read_clip(struct shots *out, const char *name)
 {
-    struct video *v = open_clip(name, 2);
+    struct decode *v = open_clip(name, 2);
     int lost = v ? read_frames(out, v, NULL, 0) : -1;
 
-    video_close(&v);
+    decode_close(&v);
     return lost;
 }
 

@@ -321,16 +321,17 @@ enum pv_time_rule {
     PV_TIME_TRAINING  /* its training: positions of frames and sound follow their time */
 };
 
-/* Where a video file is opened and decoded. With a sandbox, each video has a helper process,
- * prevue-media, which can open no file, use no network and start nothing; pv_limits bounds its
- * memory and CPU time. A file that exploits or crashes it causes one error for one call. The frames
- * are identical. Starting a helper costs 30 to 50 ms of CPU time. It must be of the same build, and
- * is searched for next to the program, in ../libexec/prevue from there, likewise from the library,
- * and where it was installed. A program that waits for any child process may see it end. */
+/* Each video file is opened and decoded by a helper process, prevue-media; this library does not
+ * contain FFmpeg. In its sandbox the helper can open no file, use no network and start nothing, and
+ * pv_limits bounds its memory and CPU time. A file that exploits or crashes it causes one error for
+ * one call. The frames are the same with and without the sandbox. Starting a helper costs 30 to 50
+ * ms of CPU time. It must be of the same build, and is searched for next to the program, in
+ * ../libexec/prevue from there, likewise from the library, and where it was installed. A program
+ * that waits for any child process may see it end. */
 enum pv_sandbox {
-    PV_SANDBOX_OFF,        /* in this process */
-    PV_SANDBOX_ON,         /* in the sandbox, or not at all */
-    PV_SANDBOX_IF_POSSIBLE /* in this process if helper or system-call filter is unavailable */
+    PV_SANDBOX_IF_POSSIBLE, /* without a sandbox where the system has no filter of system calls */
+    PV_SANDBOX_ON,          /* in the sandbox, or not at all */
+    PV_SANDBOX_OFF          /* without */
 };
 
 /* Zero means what the model's family does. */
@@ -353,13 +354,13 @@ struct pv_video_params {
      */
     const char *allow_formats;
     enum pv_sandbox sandbox;
-    const char *media_helper; /* the program for the sandbox; NULL: prevue-media, as above */
+    const char *media_helper; /* the program that decodes; NULL: prevue-media, as above */
     bool no_audio;            /* ignore the sound, which audio models use and others never do */
     /* pv_add_frames: mono sound that begins with the first frame, 16,000 samples a second; NULL:
      * none. Ignored for files, which have their own. */
     const float *samples;
     size_t n_samples;
-    /* PV_SANDBOX_IF_POSSIBLE decodes a file in this process: `why` says what the sandbox lacks.
+    /* PV_SANDBOX_IF_POSSIBLE decodes a file without a sandbox: `why` says what the system lacks.
      * Called by the thread that loads the file, before it is opened; may be NULL. */
     void (*unsandboxed)(void *user, const char *why);
     void *unsandboxed_user;

@@ -1,4 +1,4 @@
-/* A growing array of samples. */
+/* A growing array of samples, and their places in time. */
 #include "audio/sound.h"
 
 #include "base/mem.h"
@@ -6,6 +6,21 @@
 #include <math.h>
 
 enum { CAP_FIRST = 1 << 14 };
+
+int64_t sound_place(double seconds)
+{
+    if (!(fabs(seconds) < 1e12))
+        return seconds > 0 ? INT64_MAX / 2 : INT64_MIN / 2;
+    return llround(seconds * SOUND_RATE);
+}
+
+int64_t sound_most(double start, double end, double seconds)
+{
+    int64_t from = sound_place(start), to = sound_place(end), most = sound_place(seconds);
+
+    to = to < most ? to : most;
+    return to > from ? to - from : 0;
+}
 
 static enum pv_status make_room(struct sound *s, size_t n, struct pv_error *err)
 {

@@ -16,6 +16,10 @@ struct sound {
     int lost;       /* packets that could not be decoded; they were replaced by silence */
 };
 
+/* The sample at a time; far beyond what any file has, a place that is far away. */
+int64_t sound_place(double seconds);
+/* Most samples between start and end, if the sound has at most `seconds` seconds. */
+int64_t sound_most(double start, double end, double seconds);
 /* Append samples (NULL: silence). Numbers that are not finite become 0. */
 enum pv_status sound_append(struct sound *s, const float *samples, size_t n, struct pv_error *err);
 void sound_clear(struct sound *s);

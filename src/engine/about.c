@@ -44,13 +44,20 @@ enum pv_status pv_sandbox_check(struct pv_error *err)
 
 #else
 
+static void decoder_version(char *out, size_t size)
+{
+    video_decoder_version(NULL, out, size);
+    if (!out[0])
+        snprintf(out, size, "FFmpeg unknown: prevue-media cannot be started");
+}
+
 bool pv_library(int i, char *out, size_t size)
 {
     static const struct {
         const char *name;
         void (*version)(char *out, size_t size);
     } libraries[] = {
-        { NULL, video_decoder_version }, /* says its name itself */
+        { NULL, decoder_version }, /* says its name itself */
         { "jansson", json_hf_version },  { "PCRE2", split_version },
         { "utf8proc", nfc_version },     { "zlib", png_version },
     };
@@ -68,7 +75,7 @@ enum pv_status pv_sandbox_check(struct pv_error *err)
     static const char head[] = "YUV4MPEG2 W16 H16 F1:1 Ip A1:1 C420jpeg\nFRAME\n";
     enum { PIXELS = 16 * 16 * 3 / 2, HEAD = sizeof head - 1 };
     char clip[HEAD + PIXELS];
-    struct video_sandbox sandbox = { .wall_seconds = 30 };
+    struct video_sandbox sandbox = { .mode = PV_SANDBOX_ON, .wall_seconds = 30 };
     struct video_limits limits = { .file_bytes = sizeof clip,
                                    .pixels = 256,
                                    .frames = 1,

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "format/family.h"
+#include "video/video.h"
 
 #include <string.h>
 #include <time.h>
@@ -176,6 +177,8 @@ enum pv_status engine_disk_open(struct engine_disk *d, const struct pv_cache_par
         return s;
     }
     d->kv = p->kv;
+    if (m->vision)
+        video_decoder_version(NULL, d->decoder, sizeof d->decoder);
     make_ids(d, m, kv, weights);
     return PV_OK;
 }

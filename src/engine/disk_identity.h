@@ -10,6 +10,7 @@
 struct engine_disk {
     struct disk_cache *cache;      /* NULL: none, and the other fields are unused */
     bool kv;                       /* also store KV pages */
+    char decoder[160];             /* versions of FFmpeg's libraries, on which pixels depend */
     uint8_t rows_id[DIGEST_SIZE];  /* digest of what rows of media depend on, besides pixels */
     uint8_t pages_id[DIGEST_SIZE]; /* digest of what KV pages depend on, besides their rows */
     /* The media unit that was read last; protected by model->step_lock. */

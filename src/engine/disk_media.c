@@ -116,15 +116,13 @@ static void file_key(const struct engine_disk *d, const uint8_t *contents,
                               (int64_t)l->video_bytes,
                               p->no_audio };
     const double real[] = { p->fps, p->start, p->end, l->video_seconds };
-    char version[160];
     struct digest k;
-    video_decoder_version(version, sizeof version);
     digest_init(&k);
     digest_add(&k, d->rows_id, sizeof d->rows_id);
     digest_add(&k, contents, DIGEST_SIZE);
     digest_add(&k, whole, sizeof whole);
     digest_add(&k, real, sizeof real);
-    digest_add(&k, version, strlen(version));
+    digest_add(&k, d->decoder, strlen(d->decoder));
     if (p->allow_formats)
         digest_add(&k, p->allow_formats, strlen(p->allow_formats));
     digest_finish(&k, key);

@@ -80,10 +80,10 @@ static enum pv_status open_file(struct chosen_frames *l, const struct video_sour
                                    .more_formats = p->allow_formats,
                                    .go_on = p->progress ? report_progress : NULL,
                                    .user = l,
-                                   .sandbox = p->sandbox == PV_SANDBOX_OFF ? NULL : &l->box };
+                                   .sandbox = &l->box };
     *l = (struct chosen_frames){ .p = p,
                                  .box = { .helper = p->media_helper,
-                                          .optional = p->sandbox == PV_SANDBOX_IF_POSSIBLE,
+                                          .mode = p->sandbox,
                                           .unsandboxed = p->unsandboxed,
                                           .user = p->unsandboxed_user } };
     return video_open(&l->v, from, &limits, b->threads, err);

@@ -21,7 +21,7 @@ static bool is_sound_alone(const struct wire_info *i)
            i->has_sound && i->cut == 0;
 }
 
-static bool is_film(const struct wire_info *i, const struct video_limits *l)
+static bool is_video(const struct wire_info *i, const struct video_limits *l)
 {
     if (i->width <= 0 || i->height <= 0 || i->width > l->pixels / i->height || i->n_frames <= 0 ||
         i->n_frames > INDEX_PACKETS_MAX || i->cut < 0 || i->cut > INT32_MAX)
@@ -35,7 +35,7 @@ static const char *hear_opened(struct media_talk *t, const struct wire_answer *a
     const struct wire_info *i = &a->info;
 
     if (i->still > 1 || i->has_sound > 1 || !is_duration(t, i->duration) ||
-        !(is_film(i, t->limits) || (t->sound_alone && is_sound_alone(i))))
+        !(is_video(i, t->limits) || (t->sound_alone && is_sound_alone(i))))
         return "frames that cannot be";
     t->info = (struct video_info){ .width = i->width,
                                    .height = i->height,
@@ -93,7 +93,7 @@ static const char *hear_no_walls(struct media_talk *t, const struct wire_answer 
     return a->text[0] ? NULL : "a failure that cannot be";
 }
 
-static const char *hear_walled(struct media_talk *t, const struct wire_answer *a)
+static const char *hear_ready(struct media_talk *t, const struct wire_answer *a)
 {
     (void)t, (void)a;
     return NULL;
@@ -107,8 +107,9 @@ struct rule {
 };
 
 static const struct rule rules[TALK_STATES][WIRE_KINDS] = {
-    [TALK_STARTED] = { [WIRE_WALLED] = { hear_walled, TALK_OPENING },
-                       [WIRE_NO_WALLS] = { hear_no_walls, TALK_NO_WALLS } },
+    [TALK_STARTED] = { [WIRE_READY] = { hear_ready, TALK_OPENING },
+                       [WIRE_NO_WALLS] = { hear_no_walls, TALK_NO_WALLS },
+                       [WIRE_FAILED] = { hear_failure, TALK_OVER } },
     [TALK_OPENING] = { [WIRE_OPENED] = { hear_opened, TALK_IDLE },
                        [WIRE_FAILED] = { hear_failure, TALK_OVER } },
     [TALK_FRAMES] = { [WIRE_FRAME] = { hear_frame, TALK_FRAMES },

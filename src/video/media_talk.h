@@ -3,7 +3,7 @@
  *
  * The order of messages is a security property. Only the first message may say that there is no
  * sandbox, and the helper sends it before it reads a byte of the file. Whatever a file makes of the
- * helper later, it cannot bring the library to decode that file in its own process. */
+ * helper later, it cannot bring the library to decode that file without a sandbox. */
 #ifndef PV_VIDEO_MEDIA_TALK_H
 #define PV_VIDEO_MEDIA_TALK_H
 
@@ -13,7 +13,7 @@ enum talk_state {
     TALK_OVER,     /* the helper has failed or lied, or was never started */
     TALK_NO_WALLS, /* it has ended, because it found no sandbox */
     TALK_STARTED,  /* it has the job; whether its sandbox works is not known yet */
-    TALK_OPENING,  /* it is in the sandbox, and opens the file */
+    TALK_OPENING,  /* it is in the sandbox, if it has to, and opens the file */
     TALK_IDLE,     /* the file is open, and nothing is asked for */
     TALK_FRAMES,   /* frames are asked for */
     TALK_SOUND,    /* sound is asked for */

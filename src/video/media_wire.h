@@ -47,6 +47,7 @@ struct wire_job {
     double cpu_seconds;
     int threads;
     bool sound_alone;
+    bool sandbox; /* enter it before anything else */
     int test;
 };
 
@@ -65,10 +66,10 @@ struct wire_taken {
     int at;
 };
 
-/* From the helper. The first message is WALLED or NO_WALLS, sent before it reads the file. */
+/* From the helper. The first message is READY or NO_WALLS, sent before it reads the file. */
 enum wire_kind {
-    WIRE_WALLED = 1, /* it is in the sandbox */
-    WIRE_NO_WALLS,   /* the system offers no sandbox; nothing follows */
+    WIRE_READY = 1, /* it is in the sandbox, if the job wants one */
+    WIRE_NO_WALLS,  /* the system offers no sandbox; nothing follows */
     WIRE_OPENED,
     WIRE_FRAME,
     WIRE_SOUND,
@@ -89,7 +90,7 @@ struct wire_info {
 struct wire_answer {
     uint32_t kind;         /* enum wire_kind */
     uint32_t status;       /* FAILED: enum pv_status */
-    char text[512];        /* FAILED, NO_WALLS: the error message */
+    char text[512];        /* FAILED, NO_WALLS: the error message. READY: versions of the decoder */
     struct wire_info info; /* OPENED */
     int at;                /* FRAME: which of the requested frames. SOUND: number of the message.
                               The data is in slot at % n_slots. */

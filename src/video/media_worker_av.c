@@ -269,7 +269,7 @@ static enum pv_status raise_walls(const struct wire_job *job, struct pv_error *e
 int media_worker_run(void)
 {
     static struct wire_job job; /* too large for a small stack */
-    const struct wire_answer walled = { .kind = WIRE_WALLED };
+    struct wire_answer ready = { .kind = WIRE_READY };
     struct local_video *v = NULL;
     struct wire_read read;
     struct pv_error err = { 0 };
@@ -282,11 +282,13 @@ int media_worker_run(void)
     if (strcmp(job.build, build_id()) != 0) {
         fail(&err, PV_E_UNSUPPORTED,
              "the program prevue-media is of another build than the library");
-        return !send_failure(WIRE_NO_WALLS, &err);
+        return !send_failure(WIRE_FAILED, &err);
     }
-    if (raise_walls(&job, &err))
+    (void)walls_follow_parent(); /* without it, it ends when it next writes to the library */
+    if (job.sandbox && raise_walls(&job, &err))
         return !send_failure(WIRE_NO_WALLS, &err);
-    if (!send_answer(&walled))
+    local_video_decoder_version(ready.text, sizeof ready.text);
+    if (!send_answer(&ready))
         return 2;
     if (job.test != MEDIA_TEST_NONE && job.test < MEDIA_TEST_SHRINK) {
         run_test(&job);

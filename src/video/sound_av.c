@@ -57,21 +57,6 @@ struct sound_reader {
     int64_t most;     /* places that the limit of seconds allows */
 };
 
-static int64_t place_of(double seconds)
-{
-    if (!(fabs(seconds) < 1e12))
-        return seconds > 0 ? INT64_MAX / 2 : INT64_MIN / 2;
-    return llround(seconds * SOUND_RATE);
-}
-
-int64_t sound_most(double start, double end, double seconds)
-{
-    int64_t from = place_of(start), to = place_of(end), most = place_of(seconds);
-
-    to = to < most ? to : most;
-    return to > from ? to - from : 0;
-}
-
 /* --- giving samples ------------------------------------------------------------------------- */
 
 static enum pv_status give(struct sound_reader *r, const float *samples, int64_t n,
@@ -183,7 +168,7 @@ static enum pv_status run_begin(struct sound_reader *r, double time, struct pv_e
     }
     r->run_time = time;
     r->run_in = 0;
-    r->run_at = place_of(time);
+    r->run_at = sound_place(time);
     return PV_OK;
 }
 
@@ -358,9 +343,9 @@ static enum pv_status stream_read(struct sound_reader *r, struct pv_error *err)
     enum pv_status s = decoder_open(r, err);
 
     r->origin = r->wish->origin;
-    r->from = r->at = place_of(r->wish->start);
-    r->to = place_of(r->wish->end);
-    r->most = place_of(r->in->limits->seconds);
+    r->from = r->at = sound_place(r->wish->start);
+    r->to = sound_place(r->wish->end);
+    r->most = sound_place(r->in->limits->seconds);
     r->frame = av_frame_alloc();
     r->out = av_malloc(OUT_SIZE * sizeof *r->out);
     if (!s && (!r->frame || !r->out))

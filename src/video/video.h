@@ -1,5 +1,7 @@
 /* A video (or still picture), in a file or in memory: how many frames it shows and when, the pixels
- * of chosen ones, and its sound. FFmpeg's types stay in the files *_av.
+ * of chosen ones, and its sound. A helper process, prevue-media, opens and decodes it, with FFmpeg,
+ * whose types stay in the files *_av. If the helper crashes, is killed or sends invalid messages,
+ * or if a read is cancelled, this video fails with one error and no other video is affected.
  *
  * Frames are numbered in the order they are shown, from 0. A file is read through our own callbacks
  * only: whatever it says, no other file and no address is ever opened.
@@ -10,15 +12,14 @@
  *
  * A frame that the container or the decoder reports as damaged, or that depends on such a frame, is
  * never returned. Damage that neither detects remains visible; VP8 and VP9 decoders, for example,
- * cannot detect all of it.
- *
- * FFmpeg's log level is global: opening sets it to quiet, unless the program has changed it. */
+ * cannot detect all of it. */
 #ifndef PV_VIDEO_VIDEO_H
 #define PV_VIDEO_VIDEO_H
 
 #include "audio/sound.h"
 #include "base/status.h"
 #include "video/image.h"
+#include "video/sound_wish.h"
 
 struct video;
 struct video_sandbox;
@@ -32,11 +33,11 @@ struct video_source {
     bool sound_alone; /* accept a file that has sound but no video: it has 0 frames */
 };
 
-/* Open and decode in a helper process inside a sandbox (walls.h): it can access no other file and
- * no network, and its memory and time are limited. The result is the same, bit for bit. */
+/* The helper and its sandbox (walls.h), in which it can access no other file and no network, and
+ * its memory and time are limited. The result is the same, bit for bit, with and without. */
 struct video_sandbox {
-    const char *helper; /* the program; NULL: find the installed prevue-media */
-    bool optional;      /* if helper or sandbox is unavailable, decode in this process, */
+    const char *helper;   /* the program; NULL: find the installed prevue-media */
+    enum pv_sandbox mode; /* IF_POSSIBLE: without a sandbox if the system has none, */
     void (*unsandboxed)(void *user, const char *why); /* but call this before; may be NULL */
     void *user;
     double wall_seconds; /* the helper is killed after this time; 0: derived from cpu_seconds */
@@ -64,7 +65,7 @@ struct video_limits {
      * reads. If it returns false, the call ends with PV_E_CANCELLED. May be NULL. */
     bool (*go_on)(void *user);
     void *user;
-    const struct video_sandbox *sandbox; /* borrowed; NULL: decode in this process */
+    const struct video_sandbox *sandbox; /* borrowed; NULL: a sandbox if possible */
 };
 
 struct video_info {
@@ -78,8 +79,9 @@ struct video_info {
     int64_t cut;       /* frames that are listed in the file but missing: it is truncated */
 };
 
-/* Versions of the decoder's libraries, as text. Pixels may differ between versions. */
-void video_decoder_version(char *out, size_t size);
+/* Versions of the decoder's libraries as the helper (NULL: the installed one) says them, or "" if
+ * it cannot be started. Pixels may differ between versions. */
+void video_decoder_version(const char *helper, char *out, size_t size);
 
 /* Up to `threads` threads decode in parallel (0: one per core), each from another key frame. The
  * result does not depend on their number. */
@@ -87,9 +89,6 @@ enum pv_status video_open(struct video **out, const struct video_source *from,
                           const struct video_limits *limits, int threads, struct pv_error *err);
 void video_close(struct video **v);
 const struct video_info *video_info(const struct video *v);
-/* The display time of frame `index`, in seconds after the first. NAN if a helper process decodes;
- * the time is then known only when the frame is read. */
-double video_time(const struct video *v, int64_t index);
 
 /* Receives the at-th of the requested frames, in order. `index` and `time` are those of the picture
  * really given: a frame that cannot be decoded is replaced by the last intact one before it, or by
@@ -110,5 +109,10 @@ enum pv_status video_read(struct video *v, const int64_t *index, int n, video_fr
  * caller frees with sound_clear. */
 enum pv_status video_read_sound(struct video *v, double start, double end, struct sound *out,
                                 struct pv_error *err);
+
+/* The same, with the samples as they arrive; wish->origin is ignored. *lost: number of packets that
+ * could not be decoded. */
+enum pv_status video_hear(struct video *v, const struct sound_wish *wish, int *lost,
+                          struct pv_error *err);
 
 #endif

@@ -16,6 +16,8 @@
  * itself and its twins. */
 #include "video/video_local_parts_av.h"
 
+#include "video/sound_av.h"
+
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "video/decoder_memory_av.h"
@@ -577,7 +579,7 @@ enum pv_status local_video_sound(struct local_video *v, struct sound_wish wish, 
     return s;
 }
 
-void video_decoder_version(char *out, size_t size)
+void local_video_decoder_version(char *out, size_t size)
 {
     snprintf(out, size, "FFmpeg %s %u %u %u %u", av_version_info(), avformat_version(),
              avcodec_version(), swscale_version(), swresample_version());

@@ -328,12 +328,17 @@ static void close_others(int last_fd)
         close(fd);
 }
 
+bool walls_follow_parent(void)
+{
+    return prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0;
+}
+
 enum pv_status walls_raise(const struct walls_limits *l, struct pv_error *err)
 {
     enum pv_status s;
 
     close_others(l->last_fd);
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    if (!walls_follow_parent() || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
         return fail(err, PV_E_UNSUPPORTED, "the process cannot give up its rights: %s",
                     strerror(errno));
     s = set_limits(l, err);

@@ -17,6 +17,8 @@ struct walls_limits {
 bool walls_bound_memory(void);
 /* The smaller of `bound` and of the calling process's limit on `resource` (RLIMIT_...). */
 uint64_t walls_least(int resource, uint64_t bound);
+/* Have the calling process killed when its parent ends. False: the system does not offer that. */
+bool walls_follow_parent(void);
 /* Put the calling process, which must have one thread, into the sandbox. From then on it cannot
  * open files, create sockets, start processes or map executable memory, and it is killed when its
  * parent ends. PV_E_UNSUPPORTED: the system has no system-call filter (seccomp). */

@@ -4,7 +4,6 @@
  * no sandbox, unless the first message says so; it must give no more than what was asked for,
  * within the limits, and must not look at samples that the helper can still change. */
 #include "video/helper_process.h"
-#include "video/media_proxy_av.h"
 #include "video/media_wire.h"
 
 #include <math.h>
@@ -250,35 +249,44 @@ static void check_info(const struct video_info *i, bool sound_alone)
         abort();
 }
 
-static enum pv_status read_frames(struct media_proxy *m, struct pv_error *err)
+static enum pv_status read_frames(struct video *m, struct pv_error *err)
 {
-    struct watch w = { .info = media_proxy_info(m) };
+    struct watch w = { .info = video_info(m) };
     int n = 0, lost = -1;
     enum pv_status s;
 
     while (n < WANTED && wanted[n] < w.info->n_frames)
         n++;
-    s = media_proxy_read(m, wanted, n, check_frame, &w, &lost, err);
+    s = video_read(m, wanted, n, check_frame, &w, &lost, err);
     if (!s && (w.n_frames != n || lost < 0 || lost > n))
         abort();
     return s;
 }
 
-static enum pv_status read_sound(struct media_proxy *m, struct pv_error *err)
+static enum pv_status read_sound(struct video *m, struct pv_error *err)
 {
-    struct watch w = { .info = media_proxy_info(m) };
+    struct watch w = { .info = video_info(m) };
     const struct sound_wish wish = { .start = 1, .end = 3, .fn = check_sound, .user = &w };
     int lost = -1;
-    enum pv_status s = media_proxy_sound(m, &wish, &lost, err);
+    enum pv_status s = video_hear(m, &wish, &lost, err);
 
     if (!s && lost < 0)
         abort();
     return s;
 }
 
+static void keep_told(void *user, const char *why)
+{
+    (void)why;
+    *(bool *)user = true;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const struct video_sandbox box = { .helper = "helper", .optional = true, .wall_seconds = 60 };
+    bool told = false;
+    const struct video_sandbox box = {
+        .helper = "helper", .unsandboxed = keep_told, .user = &told, .wall_seconds = 60
+    };
     const struct video_limits limits = { .file_bytes = 1 << 20,
                                          .pixels = PIXELS,
                                          .frames = FRAMES,
@@ -287,25 +295,24 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                          .go_on = go_on,
                                          .sandbox = &box };
     struct video_source from = { .data = "file", .size = 4 };
-    struct media_proxy *m = NULL;
+    struct video *m = NULL;
     struct pv_error err = { 0 };
-    bool unavailable = false;
     enum pv_status s;
     unsigned asked;
 
     player = (struct player){ .p = data, .end = data + size, .fd = NOTHING };
     asked = next_byte(); /* 1: sound alone is accepted; then two bits for each read */
     from.sound_alone = asked & 1;
-    s = media_proxy_open(&m, &from, &limits, 1, &unavailable, &err);
-    if (unavailable != player.said_no_walls || (unavailable && !s) || !s != (m != NULL))
+    s = video_open(&m, &from, &limits, 1, &err);
+    if (told != player.said_no_walls || !s != (m != NULL))
         abort();
     if (!s)
-        check_info(media_proxy_info(m), from.sound_alone);
+        check_info(video_info(m), from.sound_alone);
     for (asked >>= 1; !s && asked; asked >>= 2)
         s = asked & 1 ? read_sound(m, &err) : read_frames(m, &err);
     if (s)
         must_say_why(s, &err);
-    media_proxy_close(&m);
+    video_close(&m);
     if (player.fd != NOTHING)
         close(player.fd);
     if (player.alive)

@@ -2,7 +2,7 @@
  * read. What comes out must agree with what the file was said to have, within the limits, in order,
  * and must be the same whether one thread reads or several. The memory of the process must not grow
  * by more than the limit on it explains. */
-#include "video/video.h"
+#include "decode.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static bool frame_check(void *user, int at, int64_t index, double time, const st
 }
 
 /* All of the sound, and a part of it. */
-static uint64_t sound_check(struct video *v, bool *limited)
+static uint64_t sound_check(struct decode *v, bool *limited)
 {
     const double part[][2] = { { 0, INFINITY }, { 0.4, 1.1 } };
     uint64_t hash = 14695981039346656037u;
@@ -44,7 +44,7 @@ static uint64_t sound_check(struct video *v, bool *limited)
     for (int i = 0; i < 2; i++) {
         struct sound sound = { 0 };
         struct pv_error err = { 0 };
-        enum pv_status s = video_read_sound(v, part[i][0], part[i][1], &sound, &err);
+        enum pv_status s = decode_read_sound(v, part[i][0], part[i][1], &sound, &err);
         if (s ? !err.text[0] || sound.samples : sound.n > (size_t)(i ? 11200 : 60 * SOUND_RATE))
             abort();
         for (size_t k = 0; k < sound.n; k++) {
@@ -62,9 +62,9 @@ static uint64_t sound_check(struct video *v, bool *limited)
 }
 
 /* *limited: a limit ended it, which depends on the time it takes. */
-static uint64_t video_check(struct video *v, bool *limited)
+static uint64_t video_check(struct decode *v, bool *limited)
 {
-    const struct video_info *info = video_info(v);
+    const struct video_info *info = decode_info(v);
     int64_t n = info->n_frames,
             index[MOST_FRAMES] = { 0, n / 5, n / 3, n / 2, n - 1 - n / 4, n - 1 };
     struct watch w = { info, index, 0, 0, 14695981039346656037u };
@@ -79,9 +79,9 @@ static uint64_t video_check(struct video *v, bool *limited)
         !isfinite(info->fps) || !(info->duration >= 0) || (info->still && n != 1))
         abort();
     for (int64_t i = 1; i < n; i++)
-        if (!(video_time(v, i) > video_time(v, i - 1)))
+        if (!(decode_time(v, i) > decode_time(v, i - 1)))
             abort();
-    s = video_read(v, index, MOST_FRAMES, frame_check, &w, &lost, &err);
+    s = decode_read(v, index, MOST_FRAMES, frame_check, &w, &lost, &err);
     if (s ? !err.text[0] : (lost != w.lost || w.n != MOST_FRAMES))
         abort();
     *limited |= s == PV_E_LIMIT;
@@ -98,18 +98,18 @@ static void check(const uint8_t *data, size_t size)
                                          .memory = MOST_MB << 20,
                                          .cpu_seconds = 2 };
     struct pv_error err = { 0 };
-    struct video *v = NULL;
+    struct decode *v = NULL;
     bool limited = false;
     uint64_t alone, together;
 
-    if (video_open(&v, &from, &limits, 1, &err)) {
+    if (decode_open(&v, &from, &limits, 1, &err)) {
         if (!err.text[0] || v)
             abort(); /* a failure must say why */
         return;
     }
     alone = video_check(v, &limited);
-    video_close(&v);
-    if (video_open(&v, &from, &limits, 3, &err)) {
+    decode_close(&v);
+    if (decode_open(&v, &from, &limits, 3, &err)) {
         if (err.code != PV_E_LIMIT) /* its time may be up sooner */
             abort();
         return;
@@ -117,7 +117,7 @@ static void check(const uint8_t *data, size_t size)
     together = video_check(v, &limited);
     if (together != alone && !limited)
         abort();
-    video_close(&v);
+    decode_close(&v);
 }
 
 static long peak_mb(void)

@@ -2,7 +2,6 @@
  * then plays what the job's number says instead of testing. Each lie must end in one error, and
  * never in decoding without the sandbox, although the library is told that it may do without and
  * the file is a good one. */
-#include "video/media_proxy_av.h"
 #include "video/media_talk.h"
 #include "video/video.h"
 
@@ -29,10 +28,11 @@ static const char *self; /* this program */
 /* --- what is played -----------------------------------------------------------------------------
  */
 
-/* A conversation, a letter for each step: W walls are up, N no walls, O opened, F the next frame,
- * S the next sound, R all was sent, X failed; h half a message, e an empty one, l a long one;
- * f frames until the socket is full; a wait for a request; q quit; c close the socket, and live on;
- * ! tell the test, which waits for that before it asks for something; . wait to be killed. */
+/* A conversation, a letter for each step: W ready, walls are up, N no walls, O opened, F the next
+ * frame, S the next sound, R all was sent, X failed; h half a message, e an empty one, l a long
+ * one; f frames until the socket is full; a wait for a request; q quit; c close the socket, and
+ * live on; ! tell the test, which waits for that before it asks for something; . wait to be killed.
+ */
 struct script {
     const char *steps;
     bool sound;
@@ -53,7 +53,6 @@ static const struct script scripts[] = {
     { "WOaSN.", true, "out of order" },
     /* out of order */
     { "O.", false, "out of order" },
-    { "X.", false, "out of order" },
     { "F.", false, "out of order" },
     { "R.", false, "out of order" },
     { "WW.", false, "out of order" },
@@ -82,19 +81,20 @@ static const struct script scripts[] = {
     { "WOaFh.", false, "no message" },
     { "Wl.", false, "no message" },
     { "WOaSl.", true, "no message" },
-    { "We.", false, "in the sandbox" },
+    { "We.", false, "its decoder" },
     /* silence, then the end */
     { "q", false, "without an answer" },
     { "Wq", false, "without an answer" },
     { "WOaq", false, "without an answer" },
     { "WOaFq", false, "without an answer" },
     { "WOaFFFRq", false, "without an answer" },
-    { "Wc.", false, "in the sandbox" },
-    { "WOaFc.", false, "in the sandbox" },
-    { "WOaSc.", true, "in the sandbox" },
+    { "Wc.", false, "its decoder" },
+    { "WOaFc.", false, "its decoder" },
+    { "WOaSc.", true, "its decoder" },
     { ".", false, "took too long" },
     { "WOaS.", true, "took too long" },
     /* failures are believed, and are failures */
+    { "X.", false, "no such frame" },
     { "WX.", false, "no such frame" },
     { "WOaFX.", false, "no such frame" },
     { "WOaSX.", true, "no such frame" },
@@ -127,8 +127,8 @@ struct lie {
     }
 
 static const struct lie lies[] = {
-    NUMBER(WIRE_WALLED, kind, 0),
-    NUMBER(WIRE_WALLED, kind, WIRE_KINDS),
+    NUMBER(WIRE_READY, kind, 0),
+    NUMBER(WIRE_READY, kind, WIRE_KINDS),
     NUMBER(WIRE_OPENED, kind, -1),
     NUMBER(WIRE_OPENED, info.width, 0),
     NUMBER(WIRE_OPENED, info.width, -64),
@@ -266,7 +266,7 @@ static enum wire_kind kind_of(char step)
 
 static void play(struct player *p, const char *steps)
 {
-    struct wire_answer many[2] = { { .kind = WIRE_WALLED } };
+    struct wire_answer many[2] = { { .kind = WIRE_READY } };
 
     for (; *steps; steps++) {
         if (kind_of(*steps))
@@ -329,7 +329,7 @@ static int be_helper(void)
         p.lie = &lies[job.test - JOB_LIE];
         play(&p, steps_of_lie(p.lie));
     } else if (job.test == JOB_NO_WALLS) {
-        play(&p, "N.");
+        play(&p, job.sandbox ? "N." : scripts[0].steps);
     } else if (job.test == JOB_CHANGE) {
         play_change(&p);
     }
@@ -406,11 +406,18 @@ static enum pv_status converse(const struct video_sandbox *box, bool sound, int 
     return s;
 }
 
+/* Counts how often the library does without the sandbox. */
+static void count_told(void *user, const char *why)
+{
+    (void)why;
+    ++*(int *)user;
+}
+
 static void check_job(int job, const char *name, bool sound, const char *words)
 {
-    int told_at = !strchr(name, '!') ? -1 : strchr(name, 'R') ? 1 : 0;
+    int told_at = !strchr(name, '!') ? -1 : strchr(name, 'R') ? 1 : 0, told = 0;
     struct video_sandbox box = {
-        .helper = self, .optional = true, .test = job, .wall_seconds = 20
+        .helper = self, .test = job, .wall_seconds = 20, .unsandboxed = count_told, .user = &told
     };
     struct pv_error err = { 0 };
     enum pv_status s;
@@ -425,6 +432,7 @@ static void check_job(int job, const char *name, bool sound, const char *words)
                   "%s: status %d, \"%s\" instead of \"%s\"", name, s, err.text, words);
     else
         CHECK_MSG(!s && n == (sound ? 0 : 2 * WANTED), "%s: %d \"%s\"", name, s, err.text);
+    CHECK_MSG(!told, "%s: the sandbox is given up", name);
     CHECK_MSG(waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD, "%s: a process is left", name);
 }
 
@@ -480,18 +488,22 @@ TEST(numbers_sent)
 }
 
 /* What the others must not do: a helper that has not read the file yet may say that there is no
- * sandbox, and the library decodes by itself where it may. */
+ * sandbox, and the library starts it again without one where it may, once. */
 TEST(no_walls)
 {
-    struct video_sandbox box = { .helper = self, .optional = true, .test = JOB_NO_WALLS };
+    int told = 0, n = 0;
+    struct video_sandbox box = {
+        .helper = self, .test = JOB_NO_WALLS, .unsandboxed = count_told, .user = &told
+    };
     struct pv_error err = { 0 };
-    int n = 0;
 
     CHECK_MSG(!converse(&box, false, -1, &n, &err) && n == 2 * WANTED, "%s", err.text);
-    box.optional = false;
+    CHECK_EQ(told, 1);
+    box.mode = PV_SANDBOX_ON;
     n = 0;
     CHECK_EQ(converse(&box, false, -1, &n, &err), PV_E_UNSUPPORTED);
     CHECK_MSG(n == 0 && strstr(err.text, "no such frame"), "%d frames, \"%s\"", n, err.text);
+    CHECK_EQ(told, 1);
 }
 
 static enum pv_status change_samples(void *user, const float *samples, size_t n,
@@ -511,19 +523,17 @@ TEST(sound_changed_later)
 {
     struct video_sandbox box = { .helper = self, .test = JOB_CHANGE, .wall_seconds = 20 };
     struct video_limits l = usual;
-    struct media_proxy *p = NULL;
+    struct video *v = NULL;
     struct pv_error err = { 0 };
     int same = 0, lost;
     const struct sound_wish wish = { .end = 2, .fn = change_samples, .user = &same };
-    bool unavailable;
 
     l.sandbox = &box;
-    if (CHECK_MSG(!media_proxy_open(&p, &(struct video_source){ .path = clip }, &l, 1, &unavailable,
-                                    &err),
-                  "%s", err.text))
-        CHECK_MSG(!media_proxy_sound(p, &wish, &lost, &err), "%s", err.text);
+    if (CHECK_MSG(!video_open(&v, &(struct video_source){ .path = clip }, &l, 1, &err), "%s",
+                  err.text))
+        CHECK_MSG(!video_hear(v, &wish, &lost, &err), "%s", err.text);
     CHECK_MSG(same == RATE, "%d of %d samples are as they were sent", same, RATE);
-    media_proxy_close(&p);
+    video_close(&v);
 }
 
 int main(int argc, char **argv)

@@ -1,8 +1,7 @@
 /* Videos read in the helper process: the same frames to the bit, walls that hold, and one clear
  * error for whatever happens behind them. */
 #define _DEFAULT_SOURCE /* usleep */
-#include "video/video.h"
-
+#include "../decode.h"
 #include "../make_h264.h"
 #include "../scratch.h"
 #include "../test.h"
@@ -21,7 +20,7 @@
 enum { MIB = 1 << 20, MOST = 256 };
 
 static const struct video_limits usual = { 16 << 20, 1 << 24, 1000, 100 };
-static const struct video_sandbox plain_box = { .helper = NULL };
+static const struct video_sandbox plain_box = { .mode = PV_SANDBOX_ON };
 
 /* Emulators of another machine have no filter of system calls; a kernel that has one complains of
  * the address alone. */
@@ -65,19 +64,19 @@ static struct result read_source(const struct video_source *from, struct video_l
                                  const struct video_sandbox *box, int step, int threads)
 {
     struct result r = { 0 };
-    struct video *v = NULL;
+    struct decode *v = NULL;
     int64_t index[MOST];
     int n = 0;
 
     l.sandbox = box;
-    r.status = video_open(&v, from, &l, threads, &r.err);
+    r.status = decode_open(&v, from, &l, threads, &r.err);
     if (r.status)
         return r;
-    r.info = *video_info(v);
+    r.info = *decode_info(v);
     for (int64_t i = 0; i < r.info.n_frames && n < MOST; i += step)
         index[n++] = i;
-    r.status = video_read(v, index, n, add_frame, &r.frames, &r.lost, &r.err);
-    video_close(&v);
+    r.status = decode_read(v, index, n, add_frame, &r.frames, &r.lost, &r.err);
+    decode_close(&v);
     return r;
 }
 
@@ -182,7 +181,7 @@ TEST(same_refusals)
 TEST(reading_again)
 {
     struct video_limits l = usual;
-    struct video *v = NULL;
+    struct decode *v = NULL;
     struct pv_error err = { 0 };
     const int64_t index[] = { 3, 5, 5, 20, 4, 40 };
     struct frames f[2] = { { 0 } };
@@ -191,20 +190,21 @@ TEST(reading_again)
     if (!has_sandbox())
         return;
     l.sandbox = &plain_box;
-    if (!CHECK_MSG(!video_open(&v, &(struct video_source){ .path = "tests/data/video/bframes.mp4" },
-                               &l, 2, &err),
+    if (!CHECK_MSG(!decode_open(&v,
+                                &(struct video_source){ .path = "tests/data/video/bframes.mp4" },
+                                &l, 2, &err),
                    "%s", err.text))
         return;
     for (int i = 0; i < 2; i++)
-        CHECK_MSG(!video_read(v, index, 4, add_frame, &f[i], &lost, &err), "%s", err.text);
+        CHECK_MSG(!decode_read(v, index, 4, add_frame, &f[i], &lost, &err), "%s", err.text);
     CHECK(f[0].hash == f[1].hash && f[0].n == 4 && lost == 0);
-    CHECK_EQ(video_read(v, index + 3, 2, add_frame, &f[0], &lost, NULL), PV_E_ARG);
-    CHECK_EQ(video_read(v, index + 5, 1, add_frame, &f[0], &lost, NULL), PV_E_ARG);
+    CHECK_EQ(decode_read(v, index + 3, 2, add_frame, &f[0], &lost, NULL), PV_E_ARG);
+    CHECK_EQ(decode_read(v, index + 5, 1, add_frame, &f[0], &lost, NULL), PV_E_ARG);
     f[0] = (struct frames){ .stop_at = 2 };
-    CHECK_EQ(video_read(v, index, 4, add_frame, &f[0], &lost, &err), PV_E_CANCELLED);
+    CHECK_EQ(decode_read(v, index, 4, add_frame, &f[0], &lost, &err), PV_E_CANCELLED);
     CHECK_MSG(f[0].n == 2 && strstr(err.text, "stopped"), "%s", err.text);
-    CHECK_EQ(video_read(v, index, 4, add_frame, &f[0], &lost, NULL), PV_E_ARG); /* it is gone */
-    video_close(&v);
+    CHECK_EQ(decode_read(v, index, 4, add_frame, &f[0], &lost, NULL), PV_E_ARG); /* it is gone */
+    decode_close(&v);
 }
 
 /* --- the walls -------------------------------------------------------------------------------- */
@@ -226,7 +226,7 @@ static void check_wall(enum media_test test, struct video_limits l, enum pv_stat
                        const char *words)
 {
     static const char path[] = "tests/data/video/bframes.mp4";
-    struct video_sandbox box = { .test = test };
+    struct video_sandbox box = { .mode = PV_SANDBOX_ON, .test = test };
     int before = open_descriptors();
     double t0 = clock_now();
     struct result r;
@@ -405,7 +405,7 @@ static bool until(void *user)
 
 TEST(cancelling)
 {
-    struct video_sandbox box = { .test = MEDIA_TEST_SLEEP };
+    struct video_sandbox box = { .mode = PV_SANDBOX_ON, .test = MEDIA_TEST_SLEEP };
     struct video_limits l = usual;
     double end, late = 1;
     struct result r;
@@ -440,7 +440,7 @@ static bool is_walled(pid_t pid)
 /* The helper of a program that is killed. */
 TEST(dying_with_the_parent)
 {
-    struct video_sandbox box = { .test = MEDIA_TEST_SLEEP };
+    struct video_sandbox box = { .mode = PV_SANDBOX_ON, .test = MEDIA_TEST_SLEEP };
     char path[128];
     long helper = 0;
     FILE *f;
@@ -488,17 +488,11 @@ TEST(dying_with_the_parent)
 
 /* --- without a helper ------------------------------------------------------------------------- */
 
-static void keep_reason(void *user, const char *why)
-{
-    snprintf(user, 256, "%s", why);
-}
-
 TEST(no_helper)
 {
-    char why[256] = "";
     static const char path[] = "tests/data/video/bframes.mp4";
     struct video_sandbox box = { .helper = "/nonexistent/prevue-media" };
-    struct result r = read_path(path, usual, &box), here = read_path(path, usual, NULL);
+    struct result r = read_path(path, usual, &box);
 
     CHECK_MSG(r.status == PV_E_IO && strstr(r.err.text, "helper prevue-media cannot"), "%d \"%s\"",
               r.status, r.err.text);
@@ -506,13 +500,20 @@ TEST(no_helper)
     r = read_path(path, usual, &box);
     CHECK_MSG(r.status == PV_E_FORMAT && strstr(r.err.text, "without an answer"), "%d \"%s\"",
               r.status, r.err.text);
-    box.helper = "/nonexistent/prevue-media";
-    box.optional = true;
-    box.unsandboxed = keep_reason;
-    box.user = why;
-    r = read_path(path, usual, &box);
+}
+
+/* The helper without its sandbox gives the same frames, and ends with its limits. */
+TEST(helper_without_a_sandbox)
+{
+    static const char path[] = "tests/data/video/bframes.mp4";
+    const struct video_sandbox box = { .mode = PV_SANDBOX_OFF };
+    struct video_limits few = usual;
+    struct result r = read_path(path, usual, &box), here = read_path(path, usual, NULL);
+
     CHECK_MSG(!r.status && r.frames.hash == here.frames.hash, "%d \"%s\"", r.status, r.err.text);
-    CHECK_MSG(strstr(why, "helper prevue-media cannot"), "\"%s\" is the reason", why);
+    few.decoded_pixels = 1;
+    r = read_path(path, few, &box);
+    CHECK_MSG(r.status == PV_E_LIMIT, "%d \"%s\"", r.status, r.err.text);
 }
 
 int main(int argc, char **argv)

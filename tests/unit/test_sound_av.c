@@ -2,8 +2,7 @@
  * with the frames, with gaps, overlaps and offsets; in the sandbox the same to the bit; and what is
  * refused. */
 #define _DEFAULT_SOURCE /* usleep */
-#include "video/video.h"
-
+#include "../decode.h"
 #include "../larger.h"
 #include "../make_clip.h"
 #include "../test.h"
@@ -33,15 +32,15 @@ static struct heard hear_source(const struct video_source *from, struct video_li
                                 const struct video_sandbox *box, double start, double end)
 {
     struct heard h = { 0 };
-    struct video *v = NULL;
+    struct decode *v = NULL;
 
     l.sandbox = box;
-    h.status = video_open(&v, from, &l, 1, &h.err);
+    h.status = decode_open(&v, from, &l, 1, &h.err);
     if (h.status)
         return h;
-    h.info = *video_info(v);
-    h.status = video_read_sound(v, start, end, &h.sound, &h.err);
-    video_close(&v);
+    h.info = *decode_info(v);
+    h.status = decode_read_sound(v, start, end, &h.sound, &h.err);
+    decode_close(&v);
     return h;
 }
 
@@ -54,7 +53,7 @@ static struct heard hear_limited(const uint8_t *data, size_t size, struct video_
 
     if (!has_sandbox())
         return a;
-    b = hear_source(&from, l, &(struct video_sandbox){ 0 }, start, end);
+    b = hear_source(&from, l, &(struct video_sandbox){ .mode = PV_SANDBOX_ON }, start, end);
     CHECK_MSG(a.status == b.status && !strcmp(a.err.text, b.err.text), "%d \"%s\", not %d \"%s\"",
               b.status, b.err.text, a.status, a.err.text);
     CHECK(a.sound.n == b.sound.n && a.sound.lost == b.sound.lost &&
@@ -296,7 +295,7 @@ TEST(flash_and_tone_come_together)
                           .flash = begin };
         struct flash f = { -1 };
         struct pv_error err = { 0 };
-        struct video *v = NULL;
+        struct decode *v = NULL;
         struct sound s = { 0 };
         int64_t index[60];
         size_t size, first = 0;
@@ -304,10 +303,10 @@ TEST(flash_and_tone_come_together)
         int lost;
         for (int n = 0; n < 60; n++)
             index[n] = n;
-        if (!CHECK_MSG(!video_open(&v, &(struct video_source){ .data = data, .size = size }, &usual,
-                                   1, &err) &&
-                           !video_read(v, index, 60, find_flash, &f, &lost, &err) &&
-                           !video_read_sound(v, 0, INFINITY, &s, &err),
+        if (!CHECK_MSG(!decode_open(&v, &(struct video_source){ .data = data, .size = size },
+                                    &usual, 1, &err) &&
+                           !decode_read(v, index, 60, find_flash, &f, &lost, &err) &&
+                           !decode_read_sound(v, 0, INFINITY, &s, &err),
                        "%s: %s", k.container, err.text))
             return;
         while (first < s.n && fabsf(s.samples[first]) < 0.02f)
@@ -316,7 +315,7 @@ TEST(flash_and_tone_come_together)
                   "%s with %s: the flash is at %g s, the tone at %g s", k.container, k.codec,
                   f.time, (double)first / SOUND_RATE);
         sound_clear(&s);
-        video_close(&v);
+        decode_close(&v);
         free(data);
     }
 }
@@ -347,21 +346,21 @@ TEST(frames_and_sound_in_turns)
     uint64_t frames = 0;
 
     for (int there = 0; there < 2 && (!there || has_sandbox()); there++) {
-        const struct video_sandbox box = { 0 };
+        const struct video_sandbox box = { .mode = PV_SANDBOX_ON };
         struct video_limits l = usual;
         struct pv_error err = { 0 };
-        struct video *v = NULL;
+        struct decode *v = NULL;
         l.sandbox = there ? &box : NULL;
         if (!CHECK_MSG(
-                !video_open(&v, &(struct video_source){ .data = data, .size = size }, &l, 2, &err),
+                !decode_open(&v, &(struct video_source){ .data = data, .size = size }, &l, 2, &err),
                 "%s", err.text))
             break;
         for (int turn = 0; turn < 3; turn++) {
             struct sound s = { 0 };
             uint64_t sum = 0;
             int lost;
-            CHECK_MSG(!video_read_sound(v, 0.5, INFINITY, &s, &err), "%s", err.text);
-            CHECK_MSG(!video_read(v, index, 4, sum_frame, &sum, &lost, &err), "%s", err.text);
+            CHECK_MSG(!decode_read_sound(v, 0.5, INFINITY, &s, &err), "%s", err.text);
+            CHECK_MSG(!decode_read(v, index, 4, sum_frame, &sum, &lost, &err), "%s", err.text);
             if (!first.samples) {
                 first = s;
                 frames = sum;
@@ -372,7 +371,7 @@ TEST(frames_and_sound_in_turns)
                   !memcmp(s.samples, first.samples, s.n * sizeof *s.samples));
             sound_clear(&s);
         }
-        video_close(&v);
+        decode_close(&v);
     }
     sound_clear(&first);
     free(data);
@@ -509,7 +508,7 @@ TEST(no_sound)
         if (!has_sandbox())
             continue;
         h = hear_source(&(struct video_source){ .path = files[i] }, usual,
-                        &(struct video_sandbox){ 0 }, 0, INFINITY);
+                        &(struct video_sandbox){ .mode = PV_SANDBOX_ON }, 0, INFINITY);
         CHECK_MSG(!h.status && h.sound.n == 0 && !h.info.has_sound, "%s: %s", files[i], h.err.text);
     }
 }
@@ -519,10 +518,10 @@ TEST(sound_alone_only_where_it_is_wanted)
     struct clip k = tone_clip("mp4", "aac", 16000, "mono", 0.5, 600);
     size_t size;
     uint8_t *data = clip_make(&k, &size);
-    struct video *v = NULL;
+    struct decode *v = NULL;
     struct pv_error err = { 0 };
 
-    CHECK_EQ(video_open(&v, &(struct video_source){ .data = data, .size = size }, &usual, 1, &err),
+    CHECK_EQ(decode_open(&v, &(struct video_source){ .data = data, .size = size }, &usual, 1, &err),
              PV_E_FORMAT);
     CHECK_STR(err.text, "the video in memory: has no video, only sound");
     free(data);
@@ -530,7 +529,7 @@ TEST(sound_alone_only_where_it_is_wanted)
     k.codec = "pcm_s16le";
     data = clip_make(&k, &size);
     err = (struct pv_error){ 0 };
-    CHECK_EQ(video_open(&v, &(struct video_source){ .data = data, .size = size }, &usual, 1, &err),
+    CHECK_EQ(decode_open(&v, &(struct video_source){ .data = data, .size = size }, &usual, 1, &err),
              PV_E_UNSUPPORTED);
     CHECK_STR(err.text,
               "the video in memory: contains only sound (wav), but a video or picture is needed");
@@ -715,10 +714,10 @@ static bool is_patient(void *user)
 TEST(cancelling)
 {
     struct clip k = tone_clip("wav", "pcm_s16le", 16000, "mono", 60, 600);
-    struct video_sandbox box = { .test = MEDIA_TEST_STALL };
+    struct video_sandbox box = { .mode = PV_SANDBOX_ON, .test = MEDIA_TEST_STALL };
     struct video_limits l = usual;
     struct pv_error err = { 0 };
-    struct video *v = NULL;
+    struct decode *v = NULL;
     struct sound s = { 0 };
     size_t size;
     uint8_t *data = clip_make(&k, &size);
@@ -730,16 +729,16 @@ TEST(cancelling)
         l.sandbox = there ? &box : NULL;
         patience = 1000;
         if (!CHECK_MSG(
-                !video_open(
+                !decode_open(
                     &v, &(struct video_source){ .data = data, .size = size, .sound_alone = true },
                     &l, 1, &err),
                 "%s", err.text))
             break;
         patience = there ? 5 : 1;
         usleep(30000); /* it is asked again after 20 ms */
-        CHECK_EQ(video_read_sound(v, 0, INFINITY, &s, &err), PV_E_CANCELLED);
+        CHECK_EQ(decode_read_sound(v, 0, INFINITY, &s, &err), PV_E_CANCELLED);
         CHECK_MSG(strstr(err.text, "stopped") && !s.samples, "%s", err.text);
-        video_close(&v);
+        decode_close(&v);
     }
     free(data);
 }

@@ -7,14 +7,14 @@
 
 static void check_film(const struct film *f, int threads)
 {
-    struct video *v = open_clip(f->name, threads);
+    struct decode *v = open_clip(f->name, threads);
     const struct video_info *info;
     struct shots all, some;
 
     if (!v)
         return;
     quarter_turn = f->quarter;
-    info = video_info(v);
+    info = decode_info(v);
     CHECK_MSG(info->n_frames == f->n && info->width == f->width && info->height == f->height &&
                   !info->still,
               "%s: %lld frames of %d x %d", f->name, (long long)info->n_frames, info->width,
@@ -27,7 +27,7 @@ static void check_film(const struct film *f, int threads)
         CHECK_MSG(all.shot[i].index == i && all.shot[i].number == f->first + i,
                   "%s: frame %d is %lld and shows %d", f->name, i, (long long)all.shot[i].index,
                   all.shot[i].number);
-        CHECK_EQ(all.shot[i].time, video_time(v, i));
+        CHECK_EQ(all.shot[i].time, decode_time(v, i));
         if (!f->other_times)
             CHECK_MSG(fabs(all.shot[i].time - i / 25.0) < 0.002, "%s: frame %d at %g", f->name, i,
                       all.shot[i].time);
@@ -50,7 +50,7 @@ static void check_film(const struct film *f, int threads)
                           (long long)index[i], step, first, some.shot[i].number);
         }
     quarter_turn = false;
-    video_close(&v);
+    decode_close(&v);
     CHECK(v == NULL);
 }
 
@@ -86,16 +86,16 @@ TEST(threads)
 
 TEST(variable_rate)
 {
-    struct video *v = open_clip("vfr.mkv", 1);
+    struct decode *v = open_clip("vfr.mkv", 1);
 
     if (!v)
         return;
     for (int i = 0; i < 40; i++)
-        CHECK_MSG(fabs(video_time(v, i) - (i + 3 * ((i + 4) / 5)) / 25.0) < 0.002, "frame %d at %g",
-                  i, video_time(v, i));
-    CHECK(fabs(video_info(v)->duration - video_time(v, 39) - 0.04) < 0.002 ||
-          fabs(video_info(v)->fps * video_info(v)->duration - 40) < 0.5);
-    video_close(&v);
+        CHECK_MSG(fabs(decode_time(v, i) - (i + 3 * ((i + 4) / 5)) / 25.0) < 0.002,
+                  "frame %d at %g", i, decode_time(v, i));
+    CHECK(fabs(decode_info(v)->duration - decode_time(v, 39) - 0.04) < 0.002 ||
+          fabs(decode_info(v)->fps * decode_info(v)->duration - 40) < 0.5);
+    decode_close(&v);
 }
 
 /* A film whose frames change their size keeps the first one's. */
@@ -116,19 +116,19 @@ TEST(pictures)
     static const char *const names[] = { "still.png", "pal8.png", "rgba.png", "still.jpg" };
 
     for (int i = 0; i < 4; i++) {
-        struct video *v = open_clip(names[i], 0);
+        struct decode *v = open_clip(names[i], 0);
         const int64_t twice[] = { 0, 0 };
         struct shots s;
         if (!v)
             continue;
-        CHECK(video_info(v)->still);
-        CHECK_EQ(video_info(v)->n_frames, 1);
-        CHECK_EQ(video_info(v)->fps, 0.0);
-        CHECK_EQ(video_info(v)->duration, 0.0);
+        CHECK(decode_info(v)->still);
+        CHECK_EQ(decode_info(v)->n_frames, 1);
+        CHECK_EQ(decode_info(v)->fps, 0.0);
+        CHECK_EQ(decode_info(v)->duration, 0.0);
         CHECK_EQ(read_frames(&s, v, twice, 2), 0);
         CHECK_EQ(s.shot[1].number, 5);
         CHECK_EQ(s.shot[0].hash, s.shot[1].hash);
-        video_close(&v);
+        decode_close(&v);
     }
 }
 
@@ -178,15 +178,15 @@ TEST(camera_orientation)
 TEST(pictures_in_a_picture)
 {
     static const char mpf[] = "\xff\xe2\0\x08MPF\0\0";
-    struct video *v = open_clip(jpeg_with(mpf, sizeof mpf, true), 1);
+    struct decode *v = open_clip(jpeg_with(mpf, sizeof mpf, true), 1);
 
     if (v)
-        CHECK(video_info(v)->still && video_info(v)->n_frames == 1);
-    video_close(&v);
+        CHECK(decode_info(v)->still && decode_info(v)->n_frames == 1);
+    decode_close(&v);
     v = open_clip(jpeg_with("", 0, true), 1);
     if (v)
-        CHECK(!video_info(v)->still && video_info(v)->n_frames == 2);
-    video_close(&v);
+        CHECK(!decode_info(v)->still && decode_info(v)->n_frames == 2);
+    decode_close(&v);
 }
 
 /* Colours by matrix and range. */
@@ -217,14 +217,14 @@ TEST(colours)
     };
 
     for (int i = 0; i < 6; i++) {
-        struct video *v = open_clip(names[i], 0);
+        struct decode *v = open_clip(names[i], 0);
         const int64_t both[] = { 0, 1 };
         int lost = -1;
         if (!v)
             continue;
-        CHECK(!video_read(v, both, 2, check_bars, (void *)names[i], &lost, NULL));
+        CHECK(!decode_read(v, both, 2, check_bars, (void *)names[i], &lost, NULL));
         CHECK_EQ(lost, 0);
-        video_close(&v);
+        decode_close(&v);
     }
 }
 
@@ -261,7 +261,7 @@ static const char *damaged_copy(const char *name, long at, long n)
 /* Every frame said to be frame k is frame k, at its time. */
 static int check_damaged(const char *path, const struct shots *clean)
 {
-    struct video *v = open_clip(path, 2);
+    struct decode *v = open_clip(path, 2);
     struct shots s;
     int lost, seen = 0;
 
@@ -278,7 +278,7 @@ static int check_damaged(const char *path, const struct shots *clean)
                   s.shot[i].time, s.shot[i].number);
     }
     CHECK_EQ(lost, seen);
-    video_close(&v);
+    decode_close(&v);
     return lost;
 }
 
@@ -335,7 +335,7 @@ static int choose_some(int64_t *index, int64_t n_frames)
 static void check_threads(const char *path, const char *name)
 {
     static const int counts[] = { 1, 2, 3, 8 };
-    struct video *v[4] = { NULL };
+    struct decode *v[4] = { NULL };
 
     for (int t = 0; t < 4; t++) {
         struct pv_error err = { 0 };
@@ -344,7 +344,7 @@ static void check_threads(const char *path, const char *name)
     }
     for (int set = 0; set < 5 && v[0]; set++) {
         int64_t index[MOST];
-        int64_t n_frames = video_info(v[0])->n_frames;
+        int64_t n_frames = decode_info(v[0])->n_frames;
         int n = choose_some(index, n_frames), lost[4];
         struct shots s[4];
         if (set == 0)
@@ -364,7 +364,7 @@ static void check_threads(const char *path, const char *name)
         }
     }
     for (int t = 0; t < 4; t++)
-        video_close(&v[t]);
+        decode_close(&v[t]);
 }
 
 TEST(any_number_of_threads)
@@ -399,7 +399,7 @@ TEST(any_number_of_threads_and_damage)
 /* Stopped at any picture, several threads stop; and the video can be read again. */
 TEST(stopping)
 {
-    struct video *v = open_clip("bframes.mp4", 4);
+    struct decode *v = open_clip("bframes.mp4", 4);
     struct shots all, s;
     int64_t every[40];
     int lost = -7;
@@ -412,7 +412,7 @@ TEST(stopping)
     for (int stop = 1; stop <= 40; stop++) {
         struct pv_error err = { 0 };
         s = (struct shots){ .stop_at = stop };
-        CHECK_EQ(video_read(v, every, 40, take, &s, &lost, &err), PV_E_CANCELLED);
+        CHECK_EQ(decode_read(v, every, 40, take, &s, &lost, &err), PV_E_CANCELLED);
         CHECK_EQ(lost, -7);
         CHECK_EQ(s.n, stop);
         CHECK(strstr(err.text, "stopped"));
@@ -420,20 +420,20 @@ TEST(stopping)
     CHECK_EQ(read_frames(&s, v, NULL, 0), 0);
     for (int i = 0; i < 40; i++)
         CHECK_EQ(s.shot[i].hash, all.shot[i].hash);
-    video_close(&v);
+    decode_close(&v);
 }
 
 static void check_refusal(const char *path, const struct video_limits *limits,
                           enum pv_status status, const char *word)
 {
-    struct video *v = NULL;
+    struct decode *v = NULL;
     struct pv_error err = { 0 };
     enum pv_status s = open_path(&v, path, limits, 2, &err);
 
     CHECK_MSG(s == status && v == NULL, "%s: status %d, \"%s\"", path, s, err.text);
     CHECK_MSG(strstr(err.text, path) && strstr(err.text, word), "no \"%s\" in \"%s\"", word,
               err.text);
-    video_close(&v);
+    decode_close(&v);
 }
 
 TEST(no_videos)
@@ -478,7 +478,7 @@ TEST(codec_without_decoder)
 TEST(limits)
 {
     struct video_limits l = roomy;
-    struct video *v = NULL;
+    struct decode *v = NULL;
     struct pv_error err = { 0 };
     struct shots s = { 0 };
     const int64_t index[] = { 0, 1, 2, 3, 2, -1, 40 };
@@ -504,20 +504,20 @@ TEST(limits)
     l.frames = 3;
     if (!CHECK(!open_path(&v, clip("bframes.mp4"), &l, 2, &err)))
         return;
-    CHECK_EQ(video_read(v, index, 4, take, &s, &lost, &err), PV_E_LIMIT);
+    CHECK_EQ(decode_read(v, index, 4, take, &s, &lost, &err), PV_E_LIMIT);
     CHECK_EQ(s.n, 0);
-    CHECK_EQ(video_read(v, index + 3, 2, take, &s, &lost, NULL), PV_E_ARG);
-    CHECK_EQ(video_read(v, index + 5, 1, take, &s, &lost, NULL), PV_E_ARG);
-    CHECK_EQ(video_read(v, index + 6, 1, take, &s, &lost, NULL), PV_E_ARG);
+    CHECK_EQ(decode_read(v, index + 3, 2, take, &s, &lost, NULL), PV_E_ARG);
+    CHECK_EQ(decode_read(v, index + 5, 1, take, &s, &lost, NULL), PV_E_ARG);
+    CHECK_EQ(decode_read(v, index + 6, 1, take, &s, &lost, NULL), PV_E_ARG);
     s.stop_at = 2;
-    CHECK_EQ(video_read(v, index, 3, take, &s, &lost, NULL), PV_E_CANCELLED);
+    CHECK_EQ(decode_read(v, index, 3, take, &s, &lost, NULL), PV_E_CANCELLED);
     CHECK_EQ(lost, -7);
     CHECK_EQ(s.n, 2);
     s = (struct shots){ 0 };
-    CHECK_EQ(video_read(v, index, 3, take, &s, &lost, NULL), PV_OK); /* and it goes on */
+    CHECK_EQ(decode_read(v, index, 3, take, &s, &lost, NULL), PV_OK); /* and it goes on */
     CHECK_EQ(lost, 0);
     CHECK_EQ(s.shot[2].number, 2);
-    video_close(&v);
+    decode_close(&v);
 }
 
 /* --- memory that runs out --------------------------------------------------------------------- */
@@ -530,18 +530,18 @@ TEST(no_memory)
 
     for (uint64_t k = 1; k < 100; k++) {
         struct pv_error err = { 0 };
-        struct video *v = NULL;
+        struct decode *v = NULL;
         struct shots s = { 0 };
         int lost;
         enum pv_status status;
         mem_fail_at(k);
         status = open_path(&v, clip("bframes.mp4"), &roomy, 1, &err);
         if (!status)
-            status = video_read(v, index, 2, take, &s, &lost, &err);
+            status = decode_read(v, index, 2, take, &s, &lost, &err);
         mem_fail_at(0);
         CHECK(!status || status == PV_E_NOMEM);
         failures += status == PV_E_NOMEM;
-        video_close(&v);
+        decode_close(&v);
         if (!status)
             break;
     }
@@ -554,7 +554,7 @@ TEST(no_memory_for_some)
     int failures = 0;
 
     for (uint64_t k = 1; k < 80; k++) {
-        struct video *v = open_clip("bframes.mp4", 3);
+        struct decode *v = open_clip("bframes.mp4", 3);
         struct pv_error err = { 0 };
         struct shots s = { 0 };
         const int64_t index[] = { 1, 13, 25, 37 };
@@ -563,13 +563,13 @@ TEST(no_memory_for_some)
         if (!v)
             return;
         mem_fail_at(k);
-        status = video_read(v, index, 4, take, &s, &lost, &err);
+        status = decode_read(v, index, 4, take, &s, &lost, &err);
         mem_fail_at(0);
         CHECK_MSG(!status || (status == PV_E_NOMEM && err.text[0]), "%d: %s", status, err.text);
         failures += status != PV_OK;
         if (!status)
             CHECK(s.n == 4 && s.shot[3].number == 37 && lost == 0);
-        video_close(&v);
+        decode_close(&v);
     }
     CHECK_EQ(failures, 0);
 }

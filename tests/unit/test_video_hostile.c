@@ -1,6 +1,5 @@
 /* Files that are small and cost much: each is refused, or stopped, before it does. */
-#include "video/video.h"
-
+#include "../decode.h"
 #include "../make_h264.h"
 #include "../scratch.h"
 #include "../test.h"
@@ -40,11 +39,11 @@ static double cpu_seconds(void)
 static void refused(const char *path, const struct video_limits *limits, enum pv_status status,
                     const char *words)
 {
-    struct video *v = NULL;
+    struct decode *v = NULL;
     struct pv_error err = { 0 };
     double t0 = cpu_seconds();
     long before = most_memory();
-    enum pv_status s = video_open(&v, &(struct video_source){ .path = path }, limits, 2, &err);
+    enum pv_status s = decode_open(&v, &(struct video_source){ .path = path }, limits, 2, &err);
 
     CHECK_MSG(s == status && !v, "%s: status %d, \"%s\"", path, s, err.text);
     CHECK_MSG(strstr(err.text, path) == err.text && strstr(err.text, words), "no \"%s\" in \"%s\"",
@@ -52,7 +51,7 @@ static void refused(const char *path, const struct video_limits *limits, enum pv
     CHECK_MSG(cpu_seconds() - t0 < 1, "%.2f seconds", cpu_seconds() - t0);
     CHECK_MSG(!measures_memory || most_memory() - before < 100, "%ld MB more",
               most_memory() - before);
-    video_close(&v);
+    decode_close(&v);
 }
 
 /* A picture of a kind that is not on the list, however little it would cost. */
@@ -68,24 +67,24 @@ TEST(formats_that_are_not_listed)
     static const char ass[] = "[Script Info]\n; a text\nScriptType: v4.00+\n";
     struct video_limits l = usual;
     const char *path = scratch_file("a.svg", svg, sizeof svg - 1);
-    struct video *v = NULL;
+    struct decode *v = NULL;
     struct pv_error err = { 0 };
 
     refused(path, &usual, PV_E_UNSUPPORTED, "the format svg are not read");
     l.more_formats = "xbm, ass";
     refused(path, &l, PV_E_UNSUPPORTED, "the format svg are not read");
     l.more_formats = "nonesuch";
-    CHECK_EQ(video_open(&v, &(struct video_source){ .path = path }, &l, 1, &err), PV_E_ARG);
+    CHECK_EQ(decode_open(&v, &(struct video_source){ .path = path }, &l, 1, &err), PV_E_ARG);
     CHECK_MSG(strstr(err.text, "'nonesuch'"), "%s", err.text);
     refused(scratch_file("a.xbm", xbm, sizeof xbm - 1), &usual, PV_E_UNSUPPORTED, "xbm");
     refused(scratch_file("a.ass", ass, sizeof ass - 1), &usual, PV_E_UNSUPPORTED, "ass");
     l.more_formats = "xbm";
     err = (struct pv_error){ 0 };
-    CHECK_MSG(!video_open(
+    CHECK_MSG(!decode_open(
                   &v, &(struct video_source){ .path = scratch_file("a.xbm", xbm, sizeof xbm - 1) },
                   &l, 1, &err),
               "%s", err.text);
-    video_close(&v);
+    decode_close(&v);
 }
 
 /* A listed container with a codec that is not. */
@@ -142,7 +141,7 @@ static long read_apart(struct outcome *out, const char *path, const struct video
                        int threads)
 {
     int end[2], lost, wait_status = 0;
-    struct video *v = NULL;
+    struct decode *v = NULL;
     int64_t index[256];
     pid_t child;
 
@@ -152,13 +151,13 @@ static long read_apart(struct outcome *out, const char *path, const struct video
     child = fork();
     if (child == 0) {
         struct outcome o = { 0 };
-        o.status = video_open(&v, &(struct video_source){ .path = path }, l, threads, &o.err);
+        o.status = decode_open(&v, &(struct video_source){ .path = path }, l, threads, &o.err);
         for (int i = 0; i < 256; i++)
             index[i] = i;
         if (!o.status)
-            o.status = video_read(v, index, (int)video_info(v)->n_frames, hash_pixels, &o.hash,
-                                  &lost, &o.err);
-        video_close(&v);
+            o.status = decode_read(v, index, (int)decode_info(v)->n_frames, hash_pixels, &o.hash,
+                                   &lost, &o.err);
+        decode_close(&v);
         o.memory = most_memory();
         _exit(write(end[1], &o, sizeof o) != sizeof o);
     }
@@ -267,19 +266,19 @@ static bool is_patient(void *user)
 static enum pv_status read_last(const char *path, const struct video_limits *l, double *seconds,
                                 struct pv_error *err)
 {
-    struct video *v = NULL;
-    enum pv_status s = video_open(&v, &(struct video_source){ .path = path }, l, 2, err);
+    struct decode *v = NULL;
+    enum pv_status s = decode_open(&v, &(struct video_source){ .path = path }, l, 2, err);
     double t0 = clock_now();
     int64_t last;
     int lost;
 
     if (!CHECK_MSG(!s, "%s", err->text))
         return s;
-    last = video_info(v)->n_frames - 1;
+    last = decode_info(v)->n_frames - 1;
     CHECK_EQ(last, 2999);
-    s = video_read(v, &last, 1, ignore, NULL, &lost, err);
+    s = decode_read(v, &last, 1, ignore, NULL, &lost, err);
     *seconds = clock_now() - t0;
-    video_close(&v);
+    decode_close(&v);
     return s;
 }
 
@@ -342,19 +341,19 @@ TEST(cancelling_several_readers)
     uint8_t *film = h264_film(128, 1, 1200, 200, &size);
     const struct video_source from = { .data = film, .size = size };
     const int64_t index[] = { 198, 398, 598, 798, 998, 1198 };
-    struct video *v = NULL;
+    struct decode *v = NULL;
     int lost;
 
     l.go_on = is_patient;
     l.user = &p;
-    if (CHECK_MSG(!video_open(&v, &from, &l, 2, &err), "%s", err.text)) {
-        CHECK_EQ(video_read(v, index, 6, ignore, NULL, &lost, &err), PV_E_CANCELLED);
+    if (CHECK_MSG(!decode_open(&v, &from, &l, 2, &err), "%s", err.text)) {
+        CHECK_EQ(decode_read(v, index, 6, ignore, NULL, &lost, &err), PV_E_CANCELLED);
         CHECK_MSG(p.asked >= 3 && clock_now() - p.said < 0.3, "asked %d times, %g seconds late",
                   p.asked, clock_now() - p.said);
         p.until = clock_now() + 1000; /* and it can be read again */
-        CHECK_MSG(!video_read(v, index, 1, ignore, NULL, &lost, NULL), "%s", err.text);
+        CHECK_MSG(!decode_read(v, index, 1, ignore, NULL, &lost, NULL), "%s", err.text);
     }
-    video_close(&v);
+    decode_close(&v);
     free(film);
 }
 
@@ -367,12 +366,12 @@ TEST(cancelling_while_it_is_opened)
         struct patience p = { .until = 0 };
         struct video_limits l = usual;
         struct pv_error err = { 0 };
-        struct video *v = NULL;
+        struct decode *v = NULL;
         char path[256];
         l.go_on = is_patient;
         l.user = &p;
         snprintf(path, sizeof path, "tests/data/video/%s", names[i]);
-        CHECK_EQ(video_open(&v, &(struct video_source){ .path = path }, &l, 2, &err),
+        CHECK_EQ(decode_open(&v, &(struct video_source){ .path = path }, &l, 2, &err),
                  PV_E_CANCELLED);
         CHECK_MSG(!v && strstr(err.text, "stopped"), "%s", err.text);
     }

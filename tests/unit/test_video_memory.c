@@ -21,12 +21,12 @@ static uint8_t *load(const char *path, size_t *size)
     return data;
 }
 
-static enum pv_status open_data(struct video **out, const void *data, size_t size,
+static enum pv_status open_data(struct decode **out, const void *data, size_t size,
                                 const struct video_limits *limits, int threads,
                                 struct pv_error *err)
 {
-    return video_open(out, &(struct video_source){ .data = data, .size = size }, limits, threads,
-                      err);
+    return decode_open(out, &(struct video_source){ .data = data, .size = size }, limits, threads,
+                       err);
 }
 
 /* Every frame, with its number, time and pixels, is the file's. */
@@ -34,15 +34,15 @@ static void check_same(const char *name, const struct shots *want, const struct 
                        const uint8_t *data, size_t size, int threads)
 {
     struct pv_error err = { 0 };
-    struct video *v = NULL;
+    struct decode *v = NULL;
     struct shots got;
 
     if (!CHECK_MSG(!open_data(&v, data, size, &roomy, threads, &err), "%s: %s", name, err.text))
         return;
-    CHECK_MSG(video_info(v)->n_frames == info->n_frames && video_info(v)->fps == info->fps &&
-                  video_info(v)->duration == info->duration &&
-                  video_info(v)->width == info->width && video_info(v)->height == info->height &&
-                  video_info(v)->still == info->still && video_info(v)->cut == info->cut,
+    CHECK_MSG(decode_info(v)->n_frames == info->n_frames && decode_info(v)->fps == info->fps &&
+                  decode_info(v)->duration == info->duration &&
+                  decode_info(v)->width == info->width && decode_info(v)->height == info->height &&
+                  decode_info(v)->still == info->still && decode_info(v)->cut == info->cut,
               "%s", name);
     CHECK_EQ(read_frames(&got, v, NULL, 0), 0);
     for (int i = 0; i < want->n; i++)
@@ -50,7 +50,7 @@ static void check_same(const char *name, const struct shots *want, const struct 
                       got.shot[i].time == want->shot[i].time &&
                       got.shot[i].hash == want->shot[i].hash,
                   "%s: frame %d with %d threads", name, i, threads);
-    video_close(&v);
+    decode_close(&v);
 }
 
 static void check_memory(const char *path)
@@ -58,15 +58,15 @@ static void check_memory(const char *path)
     struct pv_error err = { 0 };
     size_t size = 0;
     uint8_t *data = load(path, &size);
-    struct video *v = NULL;
+    struct decode *v = NULL;
     struct shots want;
 
     if (data && CHECK_MSG(!open_path(&v, path, &roomy, 2, &err), "%s", err.text)) {
         CHECK_EQ(read_frames(&want, v, NULL, 0), 0);
-        check_same(path, &want, video_info(v), data, size, 1);
-        check_same(path, &want, video_info(v), data, size, 3);
+        check_same(path, &want, decode_info(v), data, size, 1);
+        check_same(path, &want, decode_info(v), data, size, 3);
     }
-    video_close(&v);
+    decode_close(&v);
     free(data);
 }
 
@@ -92,7 +92,7 @@ static void check_as_file(const char *name, const uint8_t *bytes, size_t size)
     struct pv_error from_file = { 0 }, from_memory = { 0 };
     const char *path = scratch_file("part", (const char *)bytes, size);
     uint8_t *data = malloc(size ? size : 1);
-    struct video *a = NULL, *b = NULL;
+    struct decode *a = NULL, *b = NULL;
     enum pv_status want = open_path(&a, path, &roomy, 2, &from_file), got;
 
     memcpy(data, bytes, size);
@@ -109,8 +109,8 @@ static void check_as_file(const char *name, const uint8_t *bytes, size_t size)
         for (int i = 0; i < x.n; i++)
             CHECK(x.shot[i].index == y.shot[i].index && x.shot[i].hash == y.shot[i].hash);
     }
-    video_close(&a);
-    video_close(&b);
+    decode_close(&a);
+    decode_close(&b);
     free(data);
 }
 
@@ -131,14 +131,14 @@ TEST(truncated_memory)
 static void check_data_refusal(const void *data, size_t size, const struct video_limits *limits,
                                enum pv_status status, const char *word)
 {
-    struct video *v = NULL;
+    struct decode *v = NULL;
     struct pv_error err = { 0 };
     enum pv_status s = open_data(&v, data, size, limits, 2, &err);
 
     CHECK_MSG(s == status && !v && strstr(err.text, "the video in memory: ") == err.text &&
                   strstr(err.text, word),
               "status %d, \"%s\"", s, err.text);
-    video_close(&v);
+    decode_close(&v);
 }
 
 /* Larger than FFmpeg opens at all: the reason is the size, not that nothing decodes. */
@@ -206,7 +206,7 @@ static bool compare(void *user, int at, int64_t index, double time, const struct
 static void *read_shared(void *user)
 {
     struct shared_bytes *b = user;
-    struct video *v = NULL;
+    struct decode *v = NULL;
     int64_t every[40];
     int lost = -1;
 
@@ -214,9 +214,9 @@ static void *read_shared(void *user)
         every[i] = i;
     b->same = true;
     if (open_data(&v, b->data, b->size, &roomy, 2, NULL) ||
-        video_read(v, every, 40, compare, b, &lost, NULL) || lost != 0)
+        decode_read(v, every, 40, compare, b, &lost, NULL) || lost != 0)
         b->same = false;
-    video_close(&v);
+    decode_close(&v);
     return NULL;
 }
 
