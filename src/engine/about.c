@@ -58,8 +58,8 @@ bool pv_library(int i, char *out, size_t size)
         void (*version)(char *out, size_t size);
     } libraries[] = {
         { NULL, decoder_version }, /* says its name itself */
-        { "jansson", json_hf_version },  { "PCRE2", split_version },
-        { "utf8proc", nfc_version },     { "zlib", png_version },
+        { "jansson", json_hf_version }, { "PCRE2", split_version },
+        { "utf8proc", nfc_version },    { "zlib", png_version },
     };
     char version[256] = "";
     if (i < 0 || i >= (int)(sizeof libraries / sizeof *libraries))

@@ -255,6 +255,7 @@ static bool serve_read(struct local_video *v, const struct wire_read *r, int fd,
     return sent && !s;
 }
 
+/* The sandbox, if the job wants one. Without it, the limits hold as far as the system has them. */
 static enum pv_status raise_walls(const struct wire_job *job, struct pv_error *err)
 {
     uint64_t two = 6 * (uint64_t)job->pixels;
@@ -263,7 +264,11 @@ static enum pv_status raise_walls(const struct wire_job *job, struct pv_error *e
                                               8 * (uint64_t)job->frames,
                                     .cpu_seconds = job->cpu_seconds,
                                     .last_fd = WIRE_SOCKET };
-    return walls_raise(&l, err);
+    enum pv_status s = walls_limit(&l, err);
+
+    if (!job->sandbox)
+        return PV_OK;
+    return s ? s : walls_raise(err);
 }
 
 int media_worker_run(void)
@@ -284,8 +289,7 @@ int media_worker_run(void)
              "the program prevue-media is of another build than the library");
         return !send_failure(WIRE_FAILED, &err);
     }
-    (void)walls_follow_parent(); /* without it, it ends when it next writes to the library */
-    if (job.sandbox && raise_walls(&job, &err))
+    if (raise_walls(&job, &err))
         return !send_failure(WIRE_NO_WALLS, &err);
     local_video_decoder_version(ready.text, sizeof ready.text);
     if (!send_answer(&ready))

@@ -328,22 +328,20 @@ static void close_others(int last_fd)
         close(fd);
 }
 
-bool walls_follow_parent(void)
+enum pv_status walls_limit(const struct walls_limits *l, struct pv_error *err)
 {
-    return prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0;
+    close_others(l->last_fd);
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0))
+        return fail(err, PV_E_UNSUPPORTED, "the process cannot be tied to its parent: %s",
+                    strerror(errno));
+    return set_limits(l, err);
 }
 
-enum pv_status walls_raise(const struct walls_limits *l, struct pv_error *err)
+enum pv_status walls_raise(struct pv_error *err)
 {
-    enum pv_status s;
-
-    close_others(l->last_fd);
-    if (!walls_follow_parent() || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
         return fail(err, PV_E_UNSUPPORTED, "the process cannot give up its rights: %s",
                     strerror(errno));
-    s = set_limits(l, err);
-    if (s)
-        return s;
     forbid_files();
     return filter_calls(err);
 }

@@ -1,4 +1,4 @@
-/* The sandbox of the helper process. */
+/* The limits and the sandbox of the helper process. */
 #ifndef PV_VIDEO_WALLS_H
 #define PV_VIDEO_WALLS_H
 
@@ -17,11 +17,11 @@ struct walls_limits {
 bool walls_bound_memory(void);
 /* The smaller of `bound` and of the calling process's limit on `resource` (RLIMIT_...). */
 uint64_t walls_least(int resource, uint64_t bound);
-/* Have the calling process killed when its parent ends. False: the system does not offer that. */
-bool walls_follow_parent(void);
-/* Put the calling process, which must have one thread, into the sandbox. From then on it cannot
- * open files, create sockets, start processes or map executable memory, and it is killed when its
- * parent ends. PV_E_UNSUPPORTED: the system has no system-call filter (seccomp). */
-enum pv_status walls_raise(const struct walls_limits *l, struct pv_error *err);
+/* Limit the calling process, which must have one thread, to this; it is killed when its parent
+ * ends, and writes no file. */
+enum pv_status walls_limit(const struct walls_limits *l, struct pv_error *err);
+/* Put it into the sandbox: from then on it cannot open files, create sockets, start processes or
+ * map executable memory. PV_E_UNSUPPORTED: the system has no system-call filter (seccomp). */
+enum pv_status walls_raise(struct pv_error *err);
 
 #endif
