@@ -90,6 +90,8 @@ WARN     = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
            $(if $(filter 1,$(WERROR)),-Werror) \
            $(if $(SAN),-Wno-format-truncation -Wno-maybe-uninitialized) # false alarms of instrumented code
 OPT      = -O2
+# The places of variables in unrolled loops, for a debugger, take gcc up to half of its time.
+NO_PLACES = -fno-var-tracking
 # Contraction would let the compiler choose where sums are fused, and so change bits by file.
 MUST     = -std=c11 -ffp-contract=off -fvisibility=hidden -fPIC -pthread
 COMPILE  = $(CCACHE) $(CC) -Iinclude -Isrc $(PV_DEFS) $(DEPS_CFLAGS) $(CPPFLAGS) $(WARN) $(OPT) $(CFLAGS) \
@@ -115,7 +117,7 @@ SIM_ISA   ?= $(if $(findstring $(shell uname -m),$(MACHINE)),$(shell \
 SIM_OPT    = -O2
 SIM_FLAGS  = $(SIM_ISA) -fno-tree-slp-vectorize -x c++ -std=c++17 -DPV_CUDASIM -Iinclude -Isrc -Itests \
              -Wall -Wshadow -Wunused-parameter -Wno-unknown-pragmas $(if $(filter 1,$(WERROR)),-Werror) $(SIM_OPT) \
-             $(CFLAGS) $(SAN_FLAGS) -ffp-contract=off -fvisibility=hidden -fPIC -pthread
+             $(CFLAGS) $(NO_PLACES) $(SAN_FLAGS) -ffp-contract=off -fvisibility=hidden -fPIC -pthread
 ifeq ($(CUDA),1)
 CUDA_LIBS ?= $(foreach d,$(CUDA_DIRS),-L$(d) -Wl,-rpath,$(d)) -lcublasLt -lcudart_static -lstdc++ \
              -lrt -ldl
@@ -222,7 +224,7 @@ $(BUILD)/src/%.o: WARN += $(if $(SAN)$(SAN_FLAGS),,-Wframe-larger-than=16384)
 $(BUILD)/tests/%.o: WARN += -Wno-missing-field-initializers
 # Tests are compiled more often than they run.
 $(BUILD)/tests/unit/%.o $(BUILD)/tests/cudasim/%.o $(BUILD)/tests/fuzz/%.o: OPT = -O1
-$(BUILD)/src/kernels/%.o: OPT = -O3
+$(BUILD)/src/kernels/%.o: OPT = -O3 $(NO_PLACES)
 $(BUILD)/src/kernels/$(ARCH)/%.o: LESS_SAN = $(KERNEL_SAN)
 $(BUILD)/src/dist/transport_mpi.o: ISA = $(MPI_CFLAGS)
 $(BUILD)/src/video/resize.o: OPT = -O3
@@ -249,17 +251,15 @@ $(BUILD)/%.o: %.c $(BUILD)/flags | deps
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) $(TEST_INC) $(ISA) $(LESS_SAN) -MMD -MP -c -o $@ $<
 
-# PLAIN names the build that objects are taken from when they are the same there: all kernels for a build
-# without libraries; for sanitizers the fast ones, and for TSan also those in plain C, which share nothing,
-# and the simulated GPU's, whose lanes are one thread.
+# PLAIN names the build that objects are taken from when they are the same there: for a build without
+# libraries all that do not ask for PV_CORE; for sanitizers the fast kernels, and for TSan also those in
+# plain C, which share nothing, and the simulated GPU's, whose lanes are one thread.
 ifdef PLAIN
-SHARED_DIRS = $(if $(SAN),src/kernels/$(ARCH) $(if $(filter thread,$(SAN)),src/kernels/ref cudasim),src/kernels)
-define take_objects
-$(BUILD)/$(1)/%.o: $(PLAIN)/$(1)/%.o
-	@mkdir -p $$(@D)
-	@ln -f $$< $$@
-endef
-$(foreach d,$(SHARED_DIRS),$(eval $(call take_objects,$(d))))
+SAME = $(if $(SAN),$(wildcard src/kernels/$(ARCH)/*.c) $(if $(filter thread,$(SAN)),$(wildcard src/kernels/ref/*.c) $(addprefix cudasim/,$(SIM_SRC) $(CHECK_CUDA_CU))),\
+    $(filter-out $(shell grep -rl PV_CORE src cli bench),$(SRC) $(CLI_SRC) $(BENCH_SRC)))
+$(patsubst %,$(BUILD)/%.o,$(basename $(SAME))): $(BUILD)/%.o: $(PLAIN)/%.o
+	@mkdir -p $(@D)
+	@ln -f $< $@
 endif
 
 $(BUILD)/%.o: %.cu $(BUILD)/flags
@@ -461,7 +461,7 @@ QUICK = $(filter-out $(addprefix %/test_,$(SLOW)),$(UNIT))
 quick: $(CHECK_KERNELS) $(QUICK) $(REPLAY)
 	@BUILD=$(BUILD) tests/run.sh $(if $(CHECK_KERNELS),'$(CHECK_KERNELS) --quick') $(QUICK) $(REPLAYS)
 
-# The build without libraries, kept apart from this one but for the kernels, which are the same.
+# The build without libraries, kept apart from this one but for the objects that are the same.
 core: programs
 	@$(AGAIN) CORE=1 CUDA= CUDASIM= BUILD=$(BUILD)/core PLAIN=$(BUILD) $(BUILD)/core/prevue \
 	    $(BUILD)/core/make_model

@@ -83,6 +83,12 @@ if command -v g++ >/dev/null; then
     fi
 fi
 
+# Builds with and without libraries share the objects of files that do not ask which one it is.
+for file in $(grep -rl PV_CORE src cli include --include=*.h); do
+    echo "$file:1: asks for PV_CORE, which only .c files may (Makefile, PLAIN)"
+    bad=1
+done
+
 # The Python package has the layout of the public header.
 if command -v python3 >/dev/null; then
     python3 python/make_abi.py --check || bad=1
