@@ -24,7 +24,8 @@ static const struct {
 } statuses[] = {
     { PV_E_ARG, 400 },    { PV_E_FORMAT, 400 },    { PV_E_UNSUPPORTED, 400 },
     { PV_E_LIMIT, 400 },  { PV_E_CANCELLED, 503 }, { PV_E_NOMEM, 503 },
-    { PV_E_DEVICE, 500 }, { PV_E_DRAFTER, 500 },   { PV_E_IO, 500 },
+    { PV_E_DEVICE, 500 }, { PV_E_DRAFTER, 500 },   { PV_E_NOT_FINITE, 500 },
+    { PV_E_IO, 500 },
 };
 
 bool api_fail(struct api_error *e, int status, const char *param, const char *fmt, ...)

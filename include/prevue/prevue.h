@@ -54,7 +54,9 @@ enum pv_status {
     PV_E_LIMIT,       /* a limit (context, file size, memory) would be exceeded */
     PV_E_CANCELLED,   /* a callback asked to stop */
     PV_E_DEVICE,      /* the device failed */
-    PV_E_DRAFTER      /* the drafter failed, while the model itself is fine */
+    PV_E_DRAFTER,     /* the drafter failed, while the model itself is fine */
+    PV_E_NOT_FINITE,  /* a step of the model gave numbers that are not finite */
+    PV_E_PREEMPTED    /* inside the library alone: a task has to give its memory back */
 };
 
 enum { PV_THREAD_STACK = 256 << 10 };

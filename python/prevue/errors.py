@@ -59,6 +59,7 @@ BY_STATUS: Dict[int, Type[PrevueError]] = {
     _abi.PV_E_CANCELLED: CancelledError,
     _abi.PV_E_DEVICE: DeviceError,
     _abi.PV_E_DRAFTER: DrafterError,
+    _abi.PV_E_NOT_FINITE: FormatError,
 }
 
 

@@ -299,7 +299,7 @@ enum pv_status generate_answer(struct pv_session *s, const struct pv_gen_params 
 {
     struct pv_error why = { 0 };
     enum pv_status st = make_answer(s, p, on_token, user, &why);
-    if (st == PV_E_FORMAT && strstr(why.text, DEVICE_NOT_FINITE))
+    if (st == PV_E_NOT_FINITE)
         return blame_weights(s, err);
     return st ? fail(err, st, "%s", why.text) : PV_OK;
 }

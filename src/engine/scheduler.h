@@ -26,7 +26,7 @@ struct task_calls {
     /* Return the task's pages to the target's pool; NULL: it has none. */
     void (*give_back)(void *arg);
     /* Compute the returned pages again. It may wait for steps like any code of the task, and
-     * returns TASK_PREEMPTED if a wait does. */
+     * returns PV_E_PREEMPTED if a wait does. */
     enum pv_status (*restore)(void *arg, struct pv_error *err);
     /* Pages that restore needs. */
     int (*lacks)(void *arg);
@@ -66,9 +66,8 @@ void task_close(struct task **t);
 
 /* ---- inside a task ---- */
 
-/* While a task computes returned pages again (task_calls.restore), its waits return this if its
- * pages are needed by others once more. It is passed up to the caller of restore and no further. */
-#define TASK_PREEMPTED ((enum pv_status) - 1)
+/* While a task computes returned pages again (task_calls.restore), its waits return PV_E_PREEMPTED
+ * if its pages are needed by others once more. It goes to the caller of restore and no further. */
 
 /* A stepper for a task's steps on a batch. Steps of the target reserve their pages, and wait for
  * them if necessary. */

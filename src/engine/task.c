@@ -85,14 +85,14 @@ static enum pv_status wait_as(struct task *t, enum task_state state, struct pv_e
     if (!t->preempt)
         return PV_OK;
     t->preempt = false;
-    return TASK_PREEMPTED;
+    return PV_E_PREEMPTED;
 }
 
 /* Return the pages, and get them again when other tasks have had their turn. */
 static enum pv_status go_away(struct task *t, struct pv_error *err)
 {
-    enum pv_status s = TASK_PREEMPTED;
-    while (s == TASK_PREEMPTED) {
+    enum pv_status s = PV_E_PREEMPTED;
+    while (s == PV_E_PREEMPTED) {
         t->calls.give_back(t->arg);
         t->restoring = false;
         s = wait_as(t, TASK_AWAY, err);
@@ -108,7 +108,7 @@ static enum pv_status go_away(struct task *t, struct pv_error *err)
 /* After a wait: whether it must be repeated, because the pages were returned in between. */
 static bool again(struct task *t, enum pv_status *st, struct pv_error *err)
 {
-    if (*st != TASK_PREEMPTED || t->restoring)
+    if (*st != PV_E_PREEMPTED || t->restoring)
         return false;
     *st = go_away(t, err);
     return *st == PV_OK;

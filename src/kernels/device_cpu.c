@@ -227,7 +227,7 @@ static void cpu_end(struct device_work *w)
 static enum pv_status cpu_wait(struct device_work *w, struct pv_error *err)
 {
     if (atomic_exchange_explicit(&w->not_finite, false, memory_order_relaxed))
-        return fail(err, PV_E_FORMAT, "%s", DEVICE_NOT_FINITE);
+        return fail(err, PV_E_NOT_FINITE, "%s", DEVICE_NOT_FINITE);
     return PV_OK;
 }
 

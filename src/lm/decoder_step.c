@@ -691,7 +691,7 @@ static enum pv_status check_logits(const struct pass *p, const struct step *step
         memcpy(&bits, step->logits + i, sizeof bits);
         bad |= (bits & 0x7f800000u) == 0x7f800000u;
     }
-    return bad ? fail(err, PV_E_FORMAT, "%s", DEVICE_NOT_FINITE) : PV_OK;
+    return bad ? fail(err, PV_E_NOT_FINITE, "%s", DEVICE_NOT_FINITE) : PV_OK;
 }
 
 /* Everything of one level, or of steps without a chain. */

@@ -27,7 +27,7 @@ enum {
     DEVICE_MAX_USED = 64 /* experts that one row uses */
 };
 
-/* Error text of a step whose numbers are not finite. */
+/* The text of PV_E_NOT_FINITE. */
 #define DEVICE_NOT_FINITE "a step of the model gave numbers that are not finite"
 
 /* How a device that distributes a decoder over ranks (src/dist) or GPUs divides the outputs of a
@@ -478,8 +478,8 @@ struct device_ops {
     /* How many plans with a key, of all works of the device, ran for the first time so far; these
      * take longer than repetitions. NULL: there is no such difference. */
     uint64_t (*first_runs)(struct device *dev);
-    /* Waits until everything queued on the work is done; reports a failure once. PV_E_FORMAT with
-     * DEVICE_NOT_FINITE: a NaN or an infinity was found. CPUs check rows of rmsnorm and silu_mul,
+    /* Waits until everything queued on the work is done; reports a failure once.
+     * PV_E_NOT_FINITE: a NaN or an infinity was found. CPUs check rows of rmsnorm and silu_mul,
      * inner rows of experts, logits of routers, keys, values and logits of `argmax`; GPUs check
      * only logits of `argmax`. */
     enum pv_status (*wait)(struct device_work *w, struct pv_error *err);

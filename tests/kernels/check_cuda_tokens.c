@@ -46,7 +46,7 @@ static void argmax_waits(struct cuda_check *t, struct gbuf *ids, const struct gb
     enum pv_status want = PV_OK, got;
     struct pv_error err = { 0 };
     for (size_t i = from; i < from + (size_t)n * (size_t)dim; i++)
-        want = isfinite(x[i]) ? want : PV_E_FORMAT;
+        want = isfinite(x[i]) ? want : PV_E_NOT_FINITE;
     t->ops->argmax(t->w, ids->p, (const float *)gx->p + from, n, dim);
     got = t->ops->wait(t->w, &err);
     if (got != want || (want && strcmp(err.text, DEVICE_NOT_FINITE) != 0))

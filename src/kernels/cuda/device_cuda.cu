@@ -124,7 +124,7 @@ static enum pv_status gpu_wait(struct device_work *w, struct pv_error *err)
         return PV_OK;
     *w->not_finite = 0;
     if (e == cudaSuccess)
-        return fail(err, PV_E_FORMAT, "%s", DEVICE_NOT_FINITE);
+        return fail(err, PV_E_NOT_FINITE, "%s", DEVICE_NOT_FINITE);
     cudaGetLastError();
     return fail(err, PV_E_DEVICE, "%s failed on %s: %s", what, w->gpu->name, cudaGetErrorString(e));
 }
