@@ -89,6 +89,15 @@ for file in $(grep -rl PV_CORE src cli include --include=*.h); do
     bad=1
 done
 
+# Subjects of commits. Older ones are as they are.
+since=2026-11-19T09:00Z
+git log --since=$since --no-merges --format='%h %s' 2>/dev/null |
+    grep -vE '^[0-9a-f]+ (Revert |[a-z][a-z0-9, _/.-]*: ).{0,58}$' |
+    sed 's|^\([0-9a-f]*\) \(.*\)|commit \1:1: the subject is not "area: what it does": \2|' >"$list"
+git log --since=$since --no-merges --format='%h %s' 2>/dev/null | grep -E '^[0-9a-f]+ .{61}' |
+    sed 's|^\([0-9a-f]*\) \(.*\)|commit \1:1: the subject has more than 60 characters: \2|' >>"$list"
+[ ! -s "$list" ] || { cat "$list" && bad=1; }
+
 # The Python package has the layout of the public header.
 if command -v python3 >/dev/null; then
     python3 python/make_abi.py --check || bad=1
