@@ -23,19 +23,18 @@ sub violation
     $bad = 1;
 }
 
-my $makefile = text_of('Makefile');
-
-# What a file is run by: a pattern of the Makefile's wildcards, or a runner that reads all of its folder.
+# What a file is run by: a pattern of the wildcards of make, or a runner that reads all of its folder.
 my @run_by = (
-    [qr{^(tests/unit/test_)\w+\.c$}, 'Makefile', 'tests/unit/test_*.c'],
-    [qr{^(tests/cudasim/test_)\w+\.c$}, 'Makefile', 'tests/cudasim/test_*.c'],
-    [qr{^(tests/fuzz/fuzz_)\w+\.c$}, 'Makefile', 'tests/fuzz/fuzz_*.c'],
-    [qr{^tests/kernels/check_cuda\w*\.c$}, 'Makefile', 'tests/kernels/check_cuda*.c'],
-    [qr{^tests/kernels/check_\w+\.c$}, 'Makefile', 'tests/kernels/*.c'],
-    [qr{^tests/gpu/(check_\w+)\.c$}, 'Makefile', undef],
+    [qr{^(tests/unit/test_)\w+\.c$}, 'tools/make/tests.mk', 'tests/unit/test_*.c'],
+    [qr{^(tests/cudasim/test_)\w+\.c$}, 'tools/make/tests.mk', 'tests/cudasim/test_*.c'],
+    [qr{^(tests/fuzz/fuzz_)\w+\.c$}, 'tools/make/fuzz.mk', 'tests/fuzz/fuzz_*.c'],
+    [qr{^tests/kernels/check_cuda\w*\.c$}, 'tools/make/tests.mk', 'tests/kernels/check_cuda*.c'],
+    [qr{^tests/kernels/check_\w+\.c$}, 'tools/make/tests.mk', 'tests/kernels/*.c'],
+    [qr{^tests/gpu/(check_\w+)\.c$}, 'tools/make/tests.mk', undef],
     [qr{^tests/(?:cli|server)/\w+\.case\.sh$}, undef, '"$here"/*.case.sh'],
     [qr{^python/tests/test_\w+\.py$}, 'python/tests/run.py', 'discover'],
-    [qr{^(tests/\w+/\w+\.sh)$}, 'Makefile', undef],
+    [qr{^(tests/packages/deb\.sh)$}, 'tools/make/package.mk', undef],
+    [qr{^(tests/\w+/\w+\.sh)$}, 'tools/make/tests.mk', undef],
 );
 # Read by others, not run.
 my %part = map { $_ => 1 } qw(tests/cli/video.sh tests/packages/check.sh tests/fuzz/long.sh);

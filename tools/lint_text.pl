@@ -130,7 +130,7 @@ sub check_code
 
 my %stem;
 for my $file (@ARGV) {
-    next unless $file =~ /\.(c|h|cu|cuh|cpp|sh|pl|py|md)$|Makefile$|^\.ci\//;
+    next unless $file =~ /\.(c|h|cu|cuh|cpp|sh|pl|py|md|mk)$|Makefile$|^\.ci\//;
     open my $in, '<:raw', $file or die "$file: $!\n";
     my $raw = do { local $/; <$in> } // '';
     close $in;
@@ -139,7 +139,7 @@ for my $file (@ARGV) {
     for my $text (split /\n/, $raw) {
         $line++;
         violation($file, $line, "trailing white space") if $text =~ /[ \t\r]$/;
-        violation($file, $line, "tab") if $text =~ /\t/ && $file !~ /Makefile$/;
+        violation($file, $line, "tab") if $text =~ /\t/ && $file !~ /Makefile$|\.mk$/;
     }
     violation($file, $line, "no newline at the end") if length $raw && $raw !~ /\n\z/;
     next unless $is_code;

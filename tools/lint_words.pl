@@ -43,7 +43,7 @@ my $bad = 0;
 
 for my $file (@ARGV) {
     next if $file eq 'tools/lint_words.pl';
-    next unless $file =~ /\.(?:c|h|cu|cuh|cpp|sh|pl|py|js|css|html|md|yaml|conf|cfg)$|Makefile$/;
+    next unless $file =~ /\.(?:c|h|cu|cuh|cpp|sh|pl|py|js|css|html|md|yaml|conf|cfg|mk)$|Makefile$/;
     open my $in, '<:encoding(UTF-8)', $file or die "$file: $!\n";
     my ($line, $before) = (0, '');
     while (my $text = <$in>) {

@@ -10,7 +10,7 @@
 #   - names of C and CUDA files and of stored measurements without a folder: one file of that name must exist
 #   - `prevue COMMAND --option`: the command and its options, and the value where the help lists all values
 #   - `--option` alone: an option of some command, or one that a program or script of the repository reads
-#   - `make TARGET VARIABLE=...`: the Makefile's targets and variables
+#   - `make TARGET VARIABLE=...`: targets and variables of the Makefile and tools/make
 use strict;
 use warnings;
 
@@ -113,7 +113,7 @@ sub slurp_bytes
     return scalar <$in> // '';
 }
 
-my $makefile = slurp("$root/Makefile");
+my $makefile = join "\n", map { slurp($_) } "$root/Makefile", glob "$root/tools/make/*.mk";
 my (%target, %variable);
 while ($makefile =~ /^([\w.\/ -]+?)\s*:(?!=)/mg) {
     $target{$_} = 1 for split ' ', $1;
