@@ -52,7 +52,11 @@ verdict csv_of_nothing "$([ "$status" -eq 1 ] && [ ! -e none.csv ] || echo 'an e
 
 # A file system that fills up in the middle of a row (here: a limit on the size of files, in blocks of
 # 512 bytes): the rows of a clip are there whole or not at all, and the next run goes on behind them.
-# The limit holds for memory shared with the media helper too, so without it.
+# The limit holds for memory that is shared with the media helper, too; so the table is long.
+while [ "$(wc -c <rows.csv)" -lt 40000 ]; do
+    tail -n 4 rows.csv >more.csv
+    cat more.csv >>rows.csv
+done
 rows=$(wc -l <rows.csv)
 blocks=$(($(wc -c <rows.csv) / 512 + 1))
 status=0 tries=0
@@ -60,7 +64,7 @@ while [ "$status" -eq 0 ] && [ $tries -lt 9 ]; do
     (
         ulimit -f $blocks
         trap '' XFSZ
-        run bench film.y4m $on --csv rows.csv --no-sandbox
+        run bench film.y4m $on --csv rows.csv
         exit "$status"
     )
     status=$?

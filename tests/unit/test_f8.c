@@ -283,7 +283,7 @@ TEST(infinities_are_stored_as_the_largest_number)
     if (!fixture_open(&f, 0, 1))
         return;
     f.ops->kv_write(f.w, &kv, 0, k, v, 1);
-    CHECK_EQ(f.ops->wait(f.w, &err), PV_E_FORMAT);
+    CHECK_EQ(f.ops->wait(f.w, &err), PV_E_NOT_FINITE);
     for (int h = 0; h < N_KV; h++) {
         const uint8_t *code = kv_page_at(&kv, kv.k, h, 0);
         for (int i = 0; i < D; i++)

@@ -88,15 +88,16 @@ static void ask(const char *path, float temperature, struct pv_error *answer,
     pv_model_close(&m);
 }
 
-/* Kernels of Arm read an F16 that is not finite as a large number, and their attention gives finite
- * rows for queries that are not: a step then has nothing to notice, and only the check tells. */
-static bool hidden_by_arm(enum dtype type, const char *name)
+/* Attention gives finite rows for some queries that are not, but for AVX-512's; and kernels of Arm
+ * read an F16 that is not finite as a large number. A step then has nothing to notice, and only the
+ * check tells. */
+static bool hidden_by_kernels(enum dtype type, const char *name)
 {
 #ifdef __aarch64__
     return type == DTYPE_F16 || strstr(name, "attn_q.weight");
 #else
-    (void)type, (void)name;
-    return false;
+    (void)type;
+    return !__builtin_cpu_supports("avx512f") && strstr(name, "attn_q.weight");
 #endif
 }
 
@@ -114,7 +115,7 @@ static void try_model(const struct tiny_model *m)
         ask(path, n / 2 % 2 ? 0.8f : 0, &answer, &checked);
         CHECK_MSG(checked.code == PV_E_FORMAT && strstr(checked.text, name),
                   "%s: checked as \"%s\"", name, checked.text);
-        if (answer.code == PV_OK && hidden_by_arm((enum dtype)m->type, name))
+        if (answer.code == PV_OK && hidden_by_kernels((enum dtype)m->type, name))
             continue;
         CHECK_MSG(answer.code == PV_E_FORMAT && strstr(answer.text, name), "%s: answered \"%s\"",
                   name, answer.text);
