@@ -36,7 +36,7 @@ void queue_flush(struct rank_device *d)
     }
     d->queue.size = sizeof head;
     if (d->k.dev)
-        d->dev.own = d->k.dev->own;
+        d->dev.copies = d->k.dev->copies;
 }
 
 void *queue_push(struct rank_device *d, enum command_kind kind, int id, int work, size_t size)

@@ -8,7 +8,7 @@
 
 #include <pthread.h>
 
-/* What layer_weights.own points to. */
+/* What layer_weights.handle points to. */
 struct layer_handle {
     int id;                   /* of a distributed layer; -1: it is not distributed, and */
     struct rank_layer *local; /* this is the layer on rank 0 */

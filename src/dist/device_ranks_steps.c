@@ -124,7 +124,7 @@ static void push_attn(struct device_work *w, const struct attn_block *b, int lay
 static void ranks_attn(struct device_work *w, const struct attn_block *b)
 {
     enum { MAX_COLUMNS = 16 };
-    const struct layer_handle *h = b->w->own;
+    const struct layer_handle *h = b->w->handle;
     struct column_job jobs[MAX_COLUMNS];
     if (h->id >= 0) {
         push_attn(w, b, h->id);
@@ -147,7 +147,7 @@ static void ranks_attn(struct device_work *w, const struct attn_block *b)
 
 static void ranks_finish(struct device_work *w, const struct finish_block *b)
 {
-    const struct layer_handle *h = b->w->own;
+    const struct layer_handle *h = b->w->handle;
     struct rank_device *d = w->d;
     size_t rows = b->rows ? sizeof(int32_t) * (size_t)b->n_rows : 0;
     struct command_finish *c;
@@ -184,7 +184,7 @@ static void ranks_matmul(struct device_work *w, const struct matmul_job *jobs, i
     pthread_mutex_lock(&d->lock);
     for (int i = 0; i < n_jobs; i++) {
         struct command_matmul *c =
-            queue_push(d, COMMAND_MATMUL, (int)(intptr_t)jobs[i].w->own - 1, w->id, sizeof *c);
+            queue_push(d, COMMAND_MATMUL, jobs[i].w->number - 1, w->id, sizeof *c);
         if (!c)
             break;
         c->n = n;

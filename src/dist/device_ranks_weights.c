@@ -1,21 +1,11 @@
 /* Weights of the device of all ranks: every rank takes its part of matrices that are spread, rank 0
- * takes the others. In the caller's matrix, `own` holds the number under which the ranks know their
+ * takes the others. In the caller's matrix, `number` is that under which the ranks know their
  * parts; its rows stay in place, for `embed`. */
 #include "dist/device_ranks.h"
 
 #include <string.h>
 
 enum { ROLES = 3 };
-
-static int id_of(const void *own)
-{
-    return (int)(intptr_t)own - 1;
-}
-
-static void *id_as(int id)
-{
-    return (void *)(intptr_t)(id + 1);
-}
 
 /* ---- files ---- */
 
@@ -76,7 +66,7 @@ static enum pv_status take_spread(struct rank_device *d, struct matrix *m, struc
         c->repacks = d->dev.repacks;
         if (bias > 0)
             memcpy(c + 1, m->bias, bias);
-        m->own = id_as(d->n_matrices++);
+        m->number = ++d->n_matrices;
     }
     pthread_mutex_unlock(&d->lock);
     return c ? PV_OK : queue_settle(d, err);
@@ -97,7 +87,7 @@ static enum pv_status ranks_take(struct device *dev, struct matrix *m, struct pv
     inner->user = dev->user;
     s = inner->ops->take(inner, m, err);
     inner->go_on = NULL;
-    dev->own = inner->own;
+    dev->copies = inner->copies;
     return s;
 }
 
@@ -114,10 +104,10 @@ static void ranks_drop(struct device *dev, struct matrix *m)
     struct rank_device *d = device_of(dev);
     if (m->spread.kind == SPREAD_NONE) {
         d->k.dev->ops->drop(d->k.dev, m);
-        dev->own = d->k.dev->own;
-    } else if (m->own) {
-        push_drop(d, COMMAND_DROP, id_of(m->own));
-        m->own = NULL;
+        dev->copies = d->k.dev->copies;
+    } else if (m->number) {
+        push_drop(d, COMMAND_DROP, m->number - 1);
+        m->number = 0;
     }
 }
 
@@ -143,8 +133,8 @@ static enum pv_status ranks_take_experts(struct device *dev, struct expert_weigh
         c->hidden = e->router.in;
         memcpy(c + 1, e->router.data, router);
         for (size_t i = 0; i < ROLES * n; i++)
-            ids[i] = id_of(roles[i / n][i % n].own);
-        e->own = id_as(d->n_experts++);
+            ids[i] = roles[i / n][i % n].number - 1;
+        e->number = ++d->n_experts;
     }
     pthread_mutex_unlock(&d->lock);
     return queue_settle(d, err);
@@ -152,9 +142,9 @@ static enum pv_status ranks_take_experts(struct device *dev, struct expert_weigh
 
 static void ranks_drop_experts(struct device *dev, struct expert_weights *e)
 {
-    if (e->own)
-        push_drop(device_of(dev), COMMAND_DROP_EXPERTS, id_of(e->own));
-    e->own = NULL;
+    if (e->number)
+        push_drop(device_of(dev), COMMAND_DROP_EXPERTS, e->number - 1);
+    e->number = 0;
 }
 
 /* ---- layers ---- */
@@ -193,8 +183,8 @@ static void push_layer(struct rank_device *d, const struct layer_weights *l,
         at += c->norm[i];
     }
     for (int i = 0; i < LAYER_MATRICES; i++)
-        c->matrix[i] = m[i]->own ? id_of(m[i]->own) : -1;
-    c->experts = l->experts ? id_of(l->experts->own) : -1;
+        c->matrix[i] = m[i]->number - 1;
+    c->experts = l->experts ? l->experts->number - 1 : -1;
 }
 
 static enum pv_status ranks_take_layer(struct device *dev, struct layer_weights *l,
@@ -204,7 +194,7 @@ static enum pv_status ranks_take_layer(struct device *dev, struct layer_weights 
     struct layer_handle *h = mem_zalloc(sizeof *h);
     if (!h)
         return fail_nomem(err, sizeof *h);
-    l->own = h;
+    l->handle = h;
     if (l->q.spread.kind == SPREAD_NONE) {
         h->id = -1;
         h->local = mem_zalloc(sizeof *h->local);
@@ -222,14 +212,14 @@ static enum pv_status ranks_take_layer(struct device *dev, struct layer_weights 
 
 static void ranks_drop_layer(struct device *dev, struct layer_weights *l)
 {
-    struct layer_handle *h = l->own;
+    struct layer_handle *h = l->handle;
     if (!h)
         return;
     if (h->id >= 0)
         push_drop(device_of(dev), COMMAND_DROP_LAYER, h->id);
     mem_free(h->local);
     mem_free(h);
-    l->own = NULL;
+    l->handle = NULL;
 }
 
 void fill_weight_ops(struct device_ops *table)

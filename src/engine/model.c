@@ -331,7 +331,7 @@ static enum pv_status open_weights(struct pv_model *m, const struct pv_model_par
     d->repacks = !p->no_repack;
     d->go_on = p->progress ? is_wanted : NULL;
     d->user = o;
-    m->repacked = d->own;
+    m->repacked = d->copies;
     s = open_adaptor(m, p, err);
     if (!s && m->adaptor)
         o->all = weight_bytes(m->file, false);
@@ -347,7 +347,7 @@ static enum pv_status open_weights(struct pv_model *m, const struct pv_model_par
         s = narrow(m, p, err);
     d->draws = false;
     d->go_on = NULL;
-    m->repacked = d->own - m->repacked;
+    m->repacked = d->copies - m->repacked;
     return s;
 }
 

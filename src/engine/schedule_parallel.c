@@ -60,8 +60,8 @@ struct parallel {
 
     /* Used by the drafter; others read it after its end. */
     pthread_t thread;
-    bool joined;  /* it has ended */
-    int32_t *own; /* [context]: the answer as the drafter continues it */
+    bool joined;   /* it has ended */
+    int32_t *text; /* [context]: the answer as the drafter continues it */
     struct trace trace;
     struct draft_reading reading;
     enum pv_status status;
@@ -126,7 +126,7 @@ static enum pv_status draft_token(struct parallel *pl, int n, int32_t *id)
     struct shape one = { .kind = SHAPE_CHAIN, .window = 1 };
     struct tree tree;
     int line = pl->begin + n, left = pl->p->max_new_tokens - (line - s->seq.answer0);
-    struct draft_request req = { .answer = pl->own,
+    struct draft_request req = { .answer = pl->text,
                                  .n_answer = n,
                                  .of_prompt = s->seq.answer0 - pl->begin,
                                  .position = (uint64_t)line,
@@ -139,7 +139,7 @@ static enum pv_status draft_token(struct parallel *pl, int n, int32_t *id)
     *id = -1;
     if (left < 1 || line >= s->seq.line.context)
         return PV_OK;
-    tree_begin(&tree, pl->own[n - 1]);
+    tree_begin(&tree, pl->text[n - 1]);
     st = pl->sp->drafter->propose(pl->sp->drafter, &req, &pl->error);
     if (st || tree.n < 2)
         return st;
@@ -154,7 +154,7 @@ static enum pv_status draft_epoch(struct parallel *pl, enum ring_state *state)
 {
     struct ring_start start = ring_start(pl->ring);
     int n = start.position - pl->begin;
-    memcpy(pl->own, pl->s->seq.line.ids + pl->begin, (size_t)n * sizeof *pl->own);
+    memcpy(pl->text, pl->s->seq.line.ids + pl->begin, (size_t)n * sizeof *pl->text);
     *state = RING_OK;
     while (*state == RING_OK) {
         int32_t id;
@@ -167,7 +167,7 @@ static enum pv_status draft_epoch(struct parallel *pl, enum ring_state *state)
         }
         meet(pl, PV_SIDE_DRAFTER);
         *state = ring_push(pl->ring, start.epoch, id);
-        pl->own[n++] = id;
+        pl->text[n++] = id;
     }
     return PV_OK;
 }
@@ -212,7 +212,7 @@ static void destroy(struct parallel *pl)
     pthread_mutex_destroy(&pl->lock);
     pthread_cond_destroy(&pl->shown_or_over);
     trace_close(&pl->trace);
-    mem_free(pl->own);
+    mem_free(pl->text);
     mem_free(pl);
 }
 
@@ -270,8 +270,8 @@ static struct parallel *new_parallel(struct speculation *sp, bool read)
     struct parallel *pl = mem_zalloc(sizeof *pl);
     if (!pl)
         return NULL;
-    pl->own = mem_alloc((size_t)s->seq.line.context * sizeof *pl->own);
-    if (!pl->own) {
+    pl->text = mem_alloc((size_t)s->seq.line.context * sizeof *pl->text);
+    if (!pl->text) {
         mem_free(pl);
         return NULL;
     }
@@ -304,7 +304,7 @@ static enum pv_status open_parallel(struct speculation *sp, struct pv_error *err
     struct parallel *pl = new_parallel(sp, read);
     enum pv_status s;
     if (!pl)
-        return fail_nomem(err, sizeof *pl + (size_t)sp->s->seq.line.context * sizeof *pl->own);
+        return fail_nomem(err, sizeof *pl + (size_t)sp->s->seq.line.context * sizeof *pl->text);
     pl->ahead = !read && needs_prefill(sp) && draft_ahead_possible(sp);
     if (pl->ahead)
         drafting_make_ahead(&sp->s->draft, &sp->s->seq.line);

@@ -15,7 +15,7 @@ struct chunk_kernel chunk_kernel_find(const struct kernels *k, enum dtype t, int
     const struct attn_kernel *a = k->attn[t];
     struct chunk_kernel c = { .k = k, .t = t, .d = d, .tile = GENERIC_TILE };
     if (a && d % a->d_multiple == 0 && (group == 0 || group >= a->least)) {
-        c.own = a;
+        c.fast = a;
         c.tile = a->max_queries;
     }
     return c;
@@ -23,13 +23,13 @@ struct chunk_kernel chunk_kernel_find(const struct kernels *k, enum dtype t, int
 
 bool chunk_trees(const struct chunk_kernel *c)
 {
-    return c->own && c->own->trees && c->own->max_queries <= ATTN_TREE_QUERIES;
+    return c->fast && c->fast->trees && c->fast->max_queries <= ATTN_TREE_QUERIES;
 }
 
 size_t chunk_packed_size(const struct chunk_kernel *c)
 {
-    return c->own ? c->own->packed_size(c->tile, c->d)
-                  : kernels_matmul(c->k, c->t, c->d)->packed_size(c->tile, c->d);
+    return c->fast ? c->fast->packed_size(c->tile, c->d)
+                   : kernels_matmul(c->k, c->t, c->d)->packed_size(c->tile, c->d);
 }
 
 /* ---- the generic kernel ---- */
@@ -61,8 +61,8 @@ static size_t generic_mem_init(struct generic_mem *m, void *mem, const struct ch
 size_t chunk_scratch_size(const struct chunk_kernel *c)
 {
     size_t queries = sizeof(float) * GENERIC_TILE * (size_t)c->d;
-    return c->own ? c->own->scratch_size(c->tile, c->d)
-                  : max_size(queries, generic_mem_init(NULL, NULL, c));
+    return c->fast ? c->fast->scratch_size(c->tile, c->d)
+                   : max_size(queries, generic_mem_init(NULL, NULL, c));
 }
 
 static void generic_pack(const struct chunk_kernel *c, void *qp, const float *const *q, int n,
@@ -108,8 +108,8 @@ static void generic_run(const struct chunk_kernel *c, struct attn_partial p, con
 
 void chunk_pack(const struct chunk_kernel *c, void *qp, const float *const *q, int n, void *scratch)
 {
-    if (c->own)
-        c->own->pack(qp, q, n, c->d);
+    if (c->fast)
+        c->fast->pack(qp, q, n, c->d);
     else
         generic_pack(c, qp, q, n, scratch);
 }
@@ -117,8 +117,8 @@ void chunk_pack(const struct chunk_kernel *c, void *qp, const float *const *q, i
 void chunk_run(const struct chunk_kernel *c, struct attn_partial p, const void *qp, int n,
                const struct attn_chunk *chunk, const int *limit, float scale, void *scratch)
 {
-    if (c->own)
-        c->own->run(p.max, p.sum, p.out, qp, n, c->d, chunk, limit, scale, scratch);
+    if (c->fast)
+        c->fast->run(p.max, p.sum, p.out, qp, n, c->d, chunk, limit, scale, scratch);
     else
         generic_run(c, p, qp, n, chunk, limit, scale, scratch);
 }

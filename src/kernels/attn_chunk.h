@@ -12,7 +12,7 @@ enum dtype kv_read_type(enum dtype t);
 
 struct chunk_kernel {
     const struct kernels *k;
-    const struct attn_kernel *own; /* NULL: the generic one */
+    const struct attn_kernel *fast; /* NULL: the generic one */
     enum dtype t;
     int d;
     int tile; /* most queries per call */

@@ -84,7 +84,7 @@ static void repack_items(void *arg, int thread, int n_threads)
          i = work_next(&r->items)) {
         if (d && d->go_on && !d->go_on(d->user))
             atomic_store(&r->stopped, true);
-        r->kernel->own(r->to, r->m, i * step, min_int(r->m->out, (i + 1) * step));
+        r->kernel->repack(r->to, r->m, i * step, min_int(r->m->out, (i + 1) * step));
     }
 }
 
@@ -94,36 +94,36 @@ static void repack_items(void *arg, int thread, int n_threads)
 static enum pv_status cpu_take(struct device *dev, struct matrix *m, struct pv_error *err)
 {
     struct cpu_device *cpu = dev->impl;
-    const struct matmul_kernel *k = kernels_own_for(&cpu->k, m);
+    const struct matmul_kernel *k = kernels_repacked_for(&cpu->k, m);
     struct repacking r = { .kernel = k, .m = m, .asks = dev };
     if (!k || m->lookup || m->in % k->in_multiple != 0)
         return PV_OK;
-    dev->own += k->own_size(m);
-    if (!dev->repacks || dev->own > cpu->memory / 2)
+    dev->copies += k->repacked_size(m);
+    if (!dev->repacks || dev->copies > cpu->memory / 2)
         return PV_OK;
-    r.to = mem_zalloc(k->own_size(m)); /* aligned, on huge pages */
+    r.to = mem_zalloc(k->repacked_size(m)); /* aligned, on huge pages */
     if (!r.to)
         return PV_OK;
     work_init(&r.items, (m->out + REPACK * k->out_step - 1) / (REPACK * k->out_step));
     atomic_init(&r.stopped, false);
     pool_run(cpu->pool, repack_items, &r);
     if (atomic_load(&r.stopped)) {
-        dev->own -= k->own_size(m);
+        dev->copies -= k->repacked_size(m);
         mem_free(r.to);
         return device_stopped(err);
     }
-    m->own = r.to;
+    m->repacked = r.to;
     return PV_OK;
 }
 
 static void cpu_drop(struct device *dev, struct matrix *m)
 {
     const struct cpu_device *cpu = dev->impl;
-    if (!m->own)
+    if (!m->repacked)
         return;
-    dev->own -= kernels_own_for(&cpu->k, m)->own_size(m);
-    mem_free((void *)(uintptr_t)m->own);
-    m->own = NULL;
+    dev->copies -= kernels_repacked_for(&cpu->k, m)->repacked_size(m);
+    mem_free((void *)(uintptr_t)m->repacked);
+    m->repacked = NULL;
 }
 
 struct work_sizes {
@@ -135,7 +135,8 @@ static struct work_sizes measure(const struct cpu_device *cpu, const struct work
     struct work_sizes z = { 0 };
     for (int t = 0; t < DTYPE_COUNT; t++) {
         const struct matmul_kernel *each[] = { cpu->k.matmul[t], cpu->k.matmul_any[t],
-                                               cpu->k.matmul_own[t], cpu->k.matmul_many_own[t] };
+                                               cpu->k.matmul_repacked[t],
+                                               cpu->k.matmul_many_repacked[t] };
         for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
             if (!each[i])
                 continue;

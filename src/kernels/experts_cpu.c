@@ -73,7 +73,7 @@ static size_t packed_bound(const struct cpu_device *cpu, int rows, size_t pairs,
     size_t most_slope = 0, most_above = 0;
     for (int t = 0; t < DTYPE_COUNT; t++) {
         const struct matmul_kernel *each[] = { cpu->k.matmul[t], cpu->k.matmul_any[t],
-                                               cpu->k.matmul_own[t] };
+                                               cpu->k.matmul_repacked[t] };
         for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
             size_t slope;
             if (!each[i])

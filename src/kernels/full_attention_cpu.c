@@ -63,18 +63,18 @@ struct item_mem {
 /* Find the kernel for heads of d values, and the number of planes it needs. */
 static struct chunk_kernel find_chunk(const struct kernels *k, enum dtype t, int d, int *planes)
 {
-    const struct attn_kernel *own = k->attn[t];
+    const struct attn_kernel *fast = k->attn[t];
     *planes = 1;
     if (t == DTYPE_F16 && k->attn_pair) {
         int wide = round_up(d, k->attn_pair->d_multiple);
         *planes = 2;
         return (struct chunk_kernel){ .k = k,
-                                      .own = k->attn_pair,
+                                      .fast = k->attn_pair,
                                       .t = DTYPE_BF16,
                                       .d = wide,
                                       .tile = k->attn_pair->max_queries };
     }
-    return chunk_kernel_find(k, t, own ? round_up(d, own->d_multiple) : d, 0);
+    return chunk_kernel_find(k, t, fast ? round_up(d, fast->d_multiple) : d, 0);
 }
 
 static int block_of(int segment)
@@ -116,8 +116,8 @@ size_t full_attention_thread_size(const struct cpu_device *cpu, const struct wor
         struct chunk_kernel c = find_chunk(&cpu->k, types[i], s->head_dim, &planes);
         struct item_mem m;
         size_t size = item_mem_init(&m, NULL, 0, &c, planes, s->segment);
-        if (c.own && c.own->head)
-            size = c.own->head_size(block_of(s->segment), s->head_dim);
+        if (c.fast && c.fast->head)
+            size = c.fast->head_size(block_of(s->segment), s->head_dim);
         most = size > most ? size : most;
     }
     return most;
@@ -240,8 +240,8 @@ static void lay_chunk(const struct region *g, struct item_mem *m, const struct i
                               .stride = (size_t)job->n_heads * (size_t)job->d,
                               .n = n,
                               .d = job->d };
-    if (g->chunk.own && g->chunk.own->lay) {
-        g->chunk.own->lay(m->k, m->vt, &rows, g->chunk.d);
+    if (g->chunk.fast && g->chunk.fast->lay) {
+        g->chunk.fast->lay(m->k, m->vt, &rows, g->chunk.d);
         return;
     }
     lay_keys(g, m, it, first, n);
@@ -329,7 +329,7 @@ static void run_by_heads(struct region *g, int thread)
                                   .d = job->d,
                                   .scale = job->scale };
         if (it.n_q > 0)
-            g->chunk.own->head(&head, scratch);
+            g->chunk.fast->head(&head, scratch);
     }
 }
 
@@ -337,7 +337,7 @@ static void region_run(void *arg, int thread, int n_threads)
 {
     struct region *g = arg;
     (void)n_threads;
-    if (g->chunk.own && g->chunk.own->head)
+    if (g->chunk.fast && g->chunk.fast->head)
         run_by_heads(g, thread);
     else
         run_by_chunks(g, thread);

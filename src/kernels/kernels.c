@@ -19,17 +19,17 @@ const struct matmul_kernel *kernels_matmul(const struct kernels *k, enum dtype t
     return in % m->in_multiple == 0 ? m : k->matmul_any[t];
 }
 
-const struct matmul_kernel *kernels_own_for(const struct kernels *k, const struct matrix *w)
+const struct matmul_kernel *kernels_repacked_for(const struct kernels *k, const struct matrix *w)
 {
-    if (w->many_rows && k->matmul_many_own[w->dtype])
-        return k->matmul_many_own[w->dtype];
-    const struct matmul_kernel *own = k->matmul_own[w->dtype];
-    return own && own->own_few && w->many_rows ? NULL : own;
+    if (w->many_rows && k->matmul_many_repacked[w->dtype])
+        return k->matmul_many_repacked[w->dtype];
+    const struct matmul_kernel *repacked = k->matmul_repacked[w->dtype];
+    return repacked && repacked->few_rows && w->many_rows ? NULL : repacked;
 }
 
 const struct matmul_kernel *kernels_matmul_for(const struct kernels *k, const struct matrix *w)
 {
-    if (w->own)
-        return kernels_own_for(k, w);
+    if (w->repacked)
+        return kernels_repacked_for(k, w);
     return kernels_matmul(k, w->dtype, w->in);
 }

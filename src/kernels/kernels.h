@@ -48,11 +48,12 @@ struct matmul_kernel {
     /* The same with a fused operation, or NULL. o0 is a multiple of 64, n >= row_step. */
     void (*fused)(const struct matmul_fused *f, const void *xp, int n, const struct matrix *w,
                   int o0, int o1, void *scratch);
-    /* For kernels in `matmul_own`, else NULL: the size in bytes of the repacked weights that `run`
-     * expects at w->own, and the function that repacks outputs [o0, o1); MEM_ALIGN-ed. */
-    bool own_few; /* meant for few rows: not used for matrices with many_rows */
-    size_t (*own_size)(const struct matrix *w);
-    void (*own)(void *to, const struct matrix *w, int o0, int o1);
+    /* For kernels in `matmul_repacked`, else NULL: the size in bytes of the repacked weights that
+     * `run` expects at w->repacked, and the function that repacks outputs [o0, o1); MEM_ALIGN-ed.
+     */
+    bool few_rows; /* meant for few rows: not used for matrices with many_rows */
+    size_t (*repacked_size)(const struct matrix *w);
+    void (*repack)(void *to, const struct matrix *w, int o0, int o1);
 };
 
 struct attn_chunk;
@@ -63,11 +64,12 @@ struct kernels {
     /* Used if matmul[t]->in_multiple does not divide `in` (a fixed dimension, so the choice does
      * not depend on rows). */
     const struct matmul_kernel *matmul_any[DTYPE_COUNT];
-    /* Used for matrices with repacked weights (struct matrix.own); NULL: not available. Products
+    /* Used for matrices with repacked weights (matrix.repacked); NULL: not available. Products
      * have the same bits as those of `matmul`. */
-    const struct matmul_kernel *matmul_own[DTYPE_COUNT];
-    /* The same for repacked matrices with many_rows, and any `in`; NULL: matmul_own is used. */
-    const struct matmul_kernel *matmul_many_own[DTYPE_COUNT];
+    const struct matmul_kernel *matmul_repacked[DTYPE_COUNT];
+    /* The same for repacked matrices with many_rows, and any `in`; NULL: matmul_repacked is used.
+     */
+    const struct matmul_kernel *matmul_many_repacked[DTYPE_COUNT];
 
     /* y = w * x * rsqrt(mean(x^2) + eps); y may be x. */
     void (*rmsnorm)(float *y, const float *x, const float *w, int n, float eps);
@@ -188,7 +190,7 @@ void kernels_init_amx(struct kernels *k);
 const struct matmul_kernel *kernels_matmul(const struct kernels *k, enum dtype t, int in);
 const struct matmul_kernel *kernels_matmul_for(const struct kernels *k, const struct matrix *w);
 /* The kernel for repacked weights that suits a matrix, whether it is repacked or not; or NULL. */
-const struct matmul_kernel *kernels_own_for(const struct kernels *k, const struct matrix *w);
+const struct matmul_kernel *kernels_repacked_for(const struct kernels *k, const struct matrix *w);
 
 /* ref/: plain C. matmul_ref[t] works for every dtype and any `in`. */
 extern const struct matmul_kernel matmul_ref[DTYPE_COUNT];

@@ -186,7 +186,7 @@ enum pv_status decoder_open_head(struct decoder **out, const struct head_file *h
 static void drop_layer(struct device *dev, struct layer_weights *l)
 {
     struct matrix *all[] = { &l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down };
-    if (l->own)
+    if (l->handle)
         dev->ops->drop_layer(dev, l);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         weights_drop(dev, all[i]);

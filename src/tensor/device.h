@@ -47,8 +47,10 @@ struct matrix {
     int out, in;
     const void *data; /* [out] rows of row_size bytes, any alignment; after `take`, device's form */
     size_t row_size;
-    const void *own;   /* a repacked copy of the weights that kernels use; or NULL */
-    const float *bias; /* [out] or NULL */
+    const void *repacked; /* a copy in the order that kernels use (CPUs); or NULL */
+    void *handle;         /* private data of `take` of a device with parts; or NULL */
+    int number;           /* under which ranks know it, from 1; 0: none */
+    const float *bias;    /* [out] or NULL */
     /* Used by `embed` only, never multiplied. */
     bool lookup;
     /* Always multiplied with many rows, as in a vision tower: the repacked layout may be one that
@@ -194,7 +196,8 @@ struct expert_weights {
     bool normed;
     struct matrix router;                  /* [n, hidden], F32 */
     const struct matrix *gate, *up, *down; /* [n] of [ffn, hidden], [ffn, hidden], [hidden, ffn] */
-    void *own;                             /* private data of take_experts */
+    void *handle;                          /* private data of take_experts */
+    int number;                            /* under which ranks know them, from 1; 0: none */
     /* If `share` is not NULL, this rank has only the experts [own0, own1). Their results, one row
      * of `hidden` floats per (row, expert), are in `rows` from first[expert] on; `share` fills in
      * the results of the other ranks before the results of a row are summed. */
@@ -211,7 +214,7 @@ struct layer_weights {
     const float *q_norm, *k_norm;      /* [head_dim] or NULL */
     struct matrix q, k, v, o, gate, up, down;
     const struct expert_weights *experts; /* instead of gate, up and down; NULL: a dense layer */
-    void *own;                            /* private data of take_layer */
+    void *handle;                         /* private data of take_layer */
 };
 
 /* Sizes of a decoder that its layers share. */
@@ -597,7 +600,7 @@ struct device {
     bool draws;     /* matrices get random weights instead of the file's */
     bool spreads;   /* decoders are distributed over ranks (struct spread) */
     bool repacks;   /* `take` may make a repacked copy of a matrix if kernels are faster with it */
-    size_t own;     /* bytes of these copies, and of those that would be made if `repacks` */
+    size_t copies;  /* bytes of these copies, and of those that would be made if `repacks` */
     uint64_t drawn; /* number of random matrices so far */
     uint64_t taken; /* bytes of all matrices so far */
     /* Asked while weights are taken, on the thread that takes them; false stops with

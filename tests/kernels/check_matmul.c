@@ -33,7 +33,7 @@ struct product {
     enum input input;
     int n, in, out;
     const struct matmul_kernel *kernel;
-    struct fence w, x, y, xp, scratch, bias, own;
+    struct fence w, x, y, xp, scratch, bias, repacked;
     size_t x_stride, y_stride;
     struct matrix m;
 };
@@ -107,13 +107,13 @@ static void product_open(struct product *p, struct check *c, const struct matmul
         ((float *)p->bias.p)[o] = rng_normal(&c->rng);
     p->m =
         (struct matrix){ .dtype = t, .out = out, .in = in, .data = p->w.p, .row_size = row_size };
-    p->m.many_rows = kernel && kernel == c->k.matmul_many_own[t];
-    if (k->own_size) {
-        fence_open(&p->own, k->own_size(&p->m), MEM_ALIGN);
-        memset(p->own.p, 0xff, p->own.size);
+    p->m.many_rows = kernel && kernel == c->k.matmul_many_repacked[t];
+    if (k->repacked_size) {
+        fence_open(&p->repacked, k->repacked_size(&p->m), MEM_ALIGN);
+        memset(p->repacked.p, 0xff, p->repacked.size);
         for (int o = 0; o < out; o += k->out_step)
-            k->own(p->own.p, &p->m, o, out - o < k->out_step ? out : o + k->out_step);
-        p->m.own = p->own.p;
+            k->repack(p->repacked.p, &p->m, o, out - o < k->out_step ? out : o + k->out_step);
+        p->m.repacked = p->repacked.p;
     }
     if (check_int(c, 0, 1))
         p->m.bias = p->bias.p;
@@ -121,11 +121,11 @@ static void product_open(struct product *p, struct check *c, const struct matmul
 
 static void product_close(struct product *p)
 {
-    const char *broken = !fence_whole(&p->y)                 ? "y"
-                         : !fence_whole(&p->xp)              ? "xp"
-                         : !fence_whole(&p->scratch)         ? "scratch"
-                         : p->m.own && !fence_whole(&p->own) ? "own"
-                                                             : NULL;
+    const char *broken = !fence_whole(&p->y)                           ? "y"
+                         : !fence_whole(&p->xp)                        ? "xp"
+                         : !fence_whole(&p->scratch)                   ? "scratch"
+                         : p->m.repacked && !fence_whole(&p->repacked) ? "own"
+                                                                       : NULL;
     if (broken)
         check_fail(p->c, "wrote outside %s (n=%d in=%d out=%d)", broken, p->n, p->in, p->out);
     fence_close(&p->w);
@@ -134,8 +134,8 @@ static void product_close(struct product *p)
     fence_close(&p->xp);
     fence_close(&p->scratch);
     fence_close(&p->bias);
-    if (p->m.own)
-        fence_close(&p->own);
+    if (p->m.repacked)
+        fence_close(&p->repacked);
 }
 
 /* Rows [r0, r0 + n) of the product's x, as n rows of their own; y by ranges of `step` outputs. */
@@ -245,7 +245,7 @@ static void compare(struct product *p, const float *many, const float *few, int 
 /* A kernel with an order of its own against the one that it stands for. */
 static void check_order(struct product *p)
 {
-    const struct matmul_kernel *own = p->kernel;
+    const struct matmul_kernel *repacked = p->kernel;
     struct fence xp = p->xp, scratch = p->scratch;
     float *plain = malloc(p->y.size);
     product_run(p, p->y.p, 0, p->n, p->out, false);
@@ -258,7 +258,7 @@ static void check_order(struct product *p)
     fence_close(&p->scratch);
     p->xp = xp;
     p->scratch = scratch;
-    p->kernel = own;
+    p->kernel = repacked;
     free(plain);
 }
 
@@ -353,10 +353,10 @@ static void check_fused(struct check *c, const struct matmul_kernel *kernel, enu
     product_open(&gate, c, kernel, t, INPUT_NORMAL, n, in, out);
     product_open(&p, c, kernel, t, INPUT_NORMAL, n, in, out);
     float *sums = malloc(p.y.size), *gates = malloc(p.y.size);
-    struct matrix own = p.m;
+    struct matrix repacked = p.m;
     p.m = gate.m;
     product_run(&p, gates, 0, n, out, false);
-    p.m = own;
+    p.m = repacked;
     product_run(&p, sums, 0, n, out, false);
     check_fused_kind(&p, FUSED_ADD, NULL, sums, gates);
     check_fused_kind(&p, FUSED_GELU, NULL, sums, gates);
@@ -383,7 +383,7 @@ static void check_dtype(struct check *c, const struct matmul_kernel *kernel, enu
             int a = check_int(c, 0, 15), b = check_int(c, 0, 15);
             product_open(&p, c, kernel, t, input, rows[a], in, outs[b]);
             check_error(&p);
-            if (p.m.own)
+            if (p.m.repacked)
                 check_order(&p);
             product_close(&p);
         }
@@ -432,17 +432,17 @@ void check_matmul(struct check *c)
         check_end(c);
     }
     for (int t = 0; t < DTYPE_COUNT; t++) {
-        const struct matmul_kernel *own = c->k.matmul_many_own[t];
-        if (!own || !check_begin(c, "matmul_many_own", dtype_name((enum dtype)t)))
+        const struct matmul_kernel *repacked = c->k.matmul_many_repacked[t];
+        if (!repacked || !check_begin(c, "matmul_many_repacked", dtype_name((enum dtype)t)))
             continue;
-        check_dtype(c, own, (enum dtype)t);
+        check_dtype(c, repacked, (enum dtype)t);
         check_end(c);
     }
     for (int t = 0; t < DTYPE_COUNT; t++) {
-        const struct matmul_kernel *own = c->k.matmul_own[t];
-        if (!own || !check_begin(c, "matmul_own", dtype_name((enum dtype)t)))
+        const struct matmul_kernel *repacked = c->k.matmul_repacked[t];
+        if (!repacked || !check_begin(c, "matmul_repacked", dtype_name((enum dtype)t)))
             continue;
-        check_dtype(c, own, (enum dtype)t);
+        check_dtype(c, repacked, (enum dtype)t);
         check_end(c);
     }
 }

@@ -246,11 +246,11 @@ static void check_matmul(struct fixture *f, struct rng *r, const enum dtype *typ
     f->dev->repacks = true;
     for (int j = 0; j < 3 && taken; j++)
         CHECK(!f->ops->take(f->dev, &m[j], NULL) &&
-              (m[j].own != NULL) == (kernels_own_for(f->k, &m[j]) != NULL));
+              (m[j].repacked != NULL) == (kernels_repacked_for(f->k, &m[j]) != NULL));
     f->ops->matmul(f->w, jobs, 3, x, n);
     for (int j = 0; j < 3; j++) {
         struct matrix plain = m[j];
-        plain.own = NULL;
+        plain.repacked = NULL;
         const struct matmul_kernel *k = kernels_matmul_for(f->k, &plain);
         void *packed = mem_zalloc(k->packed_size(n, in)),
              *scratch = mem_zalloc(k->scratch_size(in));
@@ -266,7 +266,7 @@ static void check_matmul(struct fixture *f, struct rng *r, const enum dtype *typ
         mem_free(packed);
         mem_free(scratch);
         f->ops->drop(f->dev, &m[j]);
-        CHECK(!m[j].own);
+        CHECK(!m[j].repacked);
         free(y[j]);
         free(data[j]);
     }
@@ -341,12 +341,12 @@ TEST(a_table_for_lookups_and_what_finds_no_memory_keep_their_order)
     struct fixture f;
     if (!fixture_open(&f, cpu_level_best(), 1, &shape))
         return;
-    CHECK(!f.ops->take(f.dev, &m, &err) && !m.own); /* not unless the device is told to */
+    CHECK(!f.ops->take(f.dev, &m, &err) && !m.repacked); /* not unless the device is told to */
     f.dev->repacks = m.lookup = true;
-    CHECK(!f.ops->take(f.dev, &m, &err) && !m.own);
+    CHECK(!f.ops->take(f.dev, &m, &err) && !m.repacked);
     m.lookup = false;
     mem_fail_at(1);
-    CHECK(!f.ops->take(f.dev, &m, &err) && !m.own);
+    CHECK(!f.ops->take(f.dev, &m, &err) && !m.repacked);
     mem_fail_at(0);
     fixture_close(&f);
 }

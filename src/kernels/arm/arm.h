@@ -11,8 +11,8 @@ void quant_init_neon(struct kernels *k);       /* quant_neon.c */
 void elementwise_init_neon(struct kernels *k); /* elementwise_neon.c */
 void kernels_init_dotprod(struct kernels *k);  /* SDOT: quantised products */
 void kernels_init_i8mm(struct kernels *k);     /* SMMLA: quantised products of two rows and more */
-void own_init_dotprod(struct kernels *k);      /* the same two for repacked weights */
-void own_init_i8mm(struct kernels *k);
+void repacked_init_dotprod(struct kernels *k); /* the same two for repacked weights */
+void repacked_init_i8mm(struct kernels *k);
 void kernels_init_bf16(struct kernels *k); /* BFMMLA: BF16 products */
 void attn_init_bf16(struct kernels *k);    /* BFMMLA: attention over BF16 */
 
@@ -20,7 +20,7 @@ void attn_init_bf16(struct kernels *k);    /* BFMMLA: attention over BF16 */
 const struct matmul_kernel *matmul_dotprod(enum dtype t);
 
 /* The SDOT kernel for repacked weights, for all types that have one. */
-extern const struct matmul_kernel matmul_own_dotprod;
+extern const struct matmul_kernel matmul_repacked_dotprod;
 
 /* The table's softmax; n may be any multiple of 4 here. */
 float softmax_neon(float *p, const float *s, int n, int limit, float scale, float *max);

@@ -12,13 +12,13 @@ void kernels_init_arm(struct kernels *k, uint64_t cpu)
     k->name = "neon";
     if (cpu & CPU_DOTPROD) {
         kernels_init_dotprod(k);
-        own_init_dotprod(k);
+        repacked_init_dotprod(k);
         k->name = "dotprod";
     }
     /* The SMMLA kernels run a lone row with SDOT. */
     if ((cpu & CPU_I8MM) && (cpu & CPU_DOTPROD)) {
         kernels_init_i8mm(k);
-        own_init_i8mm(k);
+        repacked_init_i8mm(k);
         k->name = "i8mm";
     }
     if (cpu & CPU_BF16) {

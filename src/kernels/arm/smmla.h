@@ -1,5 +1,5 @@
-/* Shared by the SMMLA kernels (matmul_i8mm.c: weights as in the file, matmul_own_i8mm.c: repacked
- * weights). quant_blocks.h has the formulas.
+/* Shared by the SMMLA kernels (matmul_i8mm.c: weights as in the file, matmul_repacked_i8mm.c:
+ * repacked weights). quant_blocks.h has the formulas.
  *
  * SMMLA adds to a 2x2 block of int32 sums the products of two weight rows and two rows of x over
  * eight elements. Rows of x are quantised and packed in pairs, eight elements of one, eight of the

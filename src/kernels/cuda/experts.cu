@@ -704,7 +704,7 @@ static struct expert_pass open_pass(struct device_work *w, const struct expert_c
     size_t octets = (size_t)e->router.in / NORM_OCTET;
     struct expert_pass s = {};
     s.e = e;
-    s.table = (const struct expert_table *)e->own;
+    s.table = (const struct expert_table *)e->handle;
     s.squares = c->squares ? c->squares + (size_t)first * octets : NULL;
     s.eps = c->eps;
     s.rows = rows;
@@ -823,7 +823,7 @@ enum pv_status experts_take(struct device *dev, struct expert_weights *e, struct
     if (!s) {
         dev->ops->upload(dev, there, plane, size);
         table->plane = (struct expert_plane *)there;
-        e->own = table;
+        e->handle = table;
     } else {
         mem_free(table);
     }
@@ -833,12 +833,12 @@ enum pv_status experts_take(struct device *dev, struct expert_weights *e, struct
 
 void experts_drop(struct device *dev, struct expert_weights *e)
 {
-    struct expert_table *table = (struct expert_table *)e->own;
+    struct expert_table *table = (struct expert_table *)e->handle;
     if (!table)
         return;
     dev->ops->free(dev, table->plane);
     mem_free(table);
-    e->own = NULL;
+    e->handle = NULL;
 }
 
 void experts_op(struct device_work *w, float *y, const struct expert_weights *e, const float *x,

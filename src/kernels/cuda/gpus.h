@@ -25,7 +25,7 @@ struct gpus_ranges {
     int at[GPUS_MOST + 1];
 };
 
-/* matrix.own of a matrix that is spread over the GPUs. */
+/* matrix.handle of a matrix that is spread over the GPUs. */
 struct gpus_matrix {
     struct matrix part[GPUS_MOST];
     bool viewed;            /* part[0] is a view of the whole matrix on the first GPU */
@@ -42,14 +42,14 @@ struct gpus_layer_part {
     float *small; /* norms, on the GPUs after the first */
 };
 
-/* layer_weights.own of a layer that is spread over the GPUs. */
+/* layer_weights.handle of a layer that is spread over the GPUs. */
 struct gpus_layer {
     struct gpus_ranges q, hidden, ffn; /* elements of a row */
     struct part kv[GPUS_MOST];         /* heads */
     struct gpus_layer_part part[GPUS_MOST];
 };
 
-/* expert_weights.own of experts that are spread over the GPUs. */
+/* expert_weights.handle of experts that are spread over the GPUs. */
 struct gpus_experts {
     struct matrix *matrix[GPUS_MOST]; /* [3, n] parts */
 };

@@ -111,7 +111,7 @@ static void sum_columns(struct gpus_work *g, const struct gpus_layer *l, const s
 
 void gpus_attn(struct device_work *w, const struct attn_block *b)
 {
-    const struct gpus_layer *l = (const struct gpus_layer *)b->w->own;
+    const struct gpus_layer *l = (const struct gpus_layer *)b->w->handle;
     struct gpus_work *g = w->gpus;
     if (!l || !g) {
         block_attn(w, b);
@@ -343,7 +343,7 @@ static void add_experts(const struct finish *f)
 void gpus_finish(struct device_work *w, const struct finish_block *b)
 {
     struct gpus_work *g = w->gpus;
-    struct finish f = { g, (const struct gpus_layer *)b->w->own, b->shape, b->n_rows, b->bulk };
+    struct finish f = { g, (const struct gpus_layer *)b->w->handle, b->shape, b->n_rows, b->bulk };
     if (!f.l || !g) {
         block_finish(w, b);
         return;
@@ -405,7 +405,7 @@ static void product(struct gpus_work *g, const struct gpus_matrix *m, int out, f
 
 void gpus_logits(struct device_work *w, const struct logits_job *job)
 {
-    const struct gpus_matrix *m = (const struct gpus_matrix *)job->w->own;
+    const struct gpus_matrix *m = (const struct gpus_matrix *)job->w->handle;
     if (job->w->spread.kind == SPREAD_NONE || !w->gpus) {
         block_logits(w, job);
         return;
@@ -423,7 +423,7 @@ void gpus_matmul(struct device_work *w, const struct matmul_job *jobs, int n_job
         return;
     }
     for (int i = 0; i < n_jobs; i++) {
-        const struct gpus_matrix *m = (const struct gpus_matrix *)jobs[i].w->own;
+        const struct gpus_matrix *m = (const struct gpus_matrix *)jobs[i].w->handle;
         size_t stride;
         const void *in = as_input(w, &m->part[0], x, n, &stride);
         product(w->gpus, m, jobs[i].w->out, jobs[i].y, jobs[i].y_stride, in, n);

@@ -81,7 +81,7 @@ static enum pv_status take_part(struct gpus_device *g, struct gpus_matrix *x,
     *to = *m;
     to->spread.kind = SPREAD_NONE;
     to->out = p.to - p.from;
-    to->own = NULL;
+    to->handle = NULL;
     to->bias = m->bias ? m->bias + p.from : NULL;
     if (x->viewed && r == 0) {
         x->view = *cuda_of(m);
@@ -129,7 +129,7 @@ static enum pv_status take_spread(struct gpus_device *g, struct matrix *m, bool 
     }
     m->dtype = x->part[0].dtype;
     m->data = x->viewed ? whole.data : x->part[0].data;
-    m->own = x;
+    m->handle = x;
     return PV_OK;
 }
 
@@ -149,7 +149,7 @@ enum pv_status gpus_draw(struct device *dev, struct matrix *m, uint64_t seed, st
 
 void gpus_drop(struct device *dev, struct matrix *m)
 {
-    struct gpus_matrix *x = (struct gpus_matrix *)m->own;
+    struct gpus_matrix *x = (struct gpus_matrix *)m->handle;
     if (m->spread.kind == SPREAD_NONE) {
         matrix_drop(dev, m);
         return;
@@ -160,12 +160,12 @@ void gpus_drop(struct device *dev, struct matrix *m)
         matrix_drop(dev, m);
     close_matrix(gpus_of(dev), x);
     m->data = NULL;
-    m->own = NULL;
+    m->handle = NULL;
 }
 
 static const struct gpus_matrix *spread_of(const struct matrix *m)
 {
-    return (const struct gpus_matrix *)m->own;
+    return (const struct gpus_matrix *)m->handle;
 }
 
 /* ---- experts ---- */
@@ -183,7 +183,7 @@ enum pv_status gpus_take_experts(struct device *dev, struct expert_weights *e, s
     x = (struct gpus_experts *)mem_zalloc(sizeof *x);
     if (!x)
         return fail_nomem(err, sizeof *x);
-    e->own = x;
+    e->handle = x;
     for (int r = 0; r < g->n; r++) {
         x->matrix[r] = (struct matrix *)mem_alloc(ROLES * n * sizeof **x->matrix);
         if (!x->matrix[r])
@@ -196,7 +196,7 @@ enum pv_status gpus_take_experts(struct device *dev, struct expert_weights *e, s
 
 void gpus_drop_experts(struct device *dev, struct expert_weights *e)
 {
-    struct gpus_experts *x = (struct gpus_experts *)e->own;
+    struct gpus_experts *x = (struct gpus_experts *)e->handle;
     if (!e->gate || e->gate[0].spread.kind == SPREAD_NONE) {
         experts_drop(dev, e);
         return;
@@ -204,20 +204,20 @@ void gpus_drop_experts(struct device *dev, struct expert_weights *e)
     for (int r = 0; x && r < GPUS_MOST; r++)
         mem_free(x->matrix[r]);
     mem_free(x);
-    e->own = NULL;
+    e->handle = NULL;
 }
 
 /* Set up GPU r's part of the experts. Every GPU has the whole router. */
 static enum pv_status part_experts(struct gpus_device *g, struct gpus_layer_part *p,
                                    const struct expert_weights *e, int r, struct pv_error *err)
 {
-    const struct gpus_experts *x = (const struct gpus_experts *)e->own;
+    const struct gpus_experts *x = (const struct gpus_experts *)e->handle;
     const struct cuda_matrix *router = cuda_of(&e->router);
     size_t n = (size_t)e->n;
     float *w = NULL;
     enum pv_status s = PV_OK;
     p->experts = *e;
-    p->experts.own = NULL;
+    p->experts.handle = NULL;
     p->experts.gate = x->matrix[r];
     p->experts.up = x->matrix[r] + n;
     p->experts.down = x->matrix[r] + 2 * n;
@@ -278,14 +278,14 @@ static enum pv_status take_part_of_layer(struct gpus_device *g, struct gpus_laye
     struct matrix *to[] = { &p->w.q, &p->w.k, &p->w.v, &p->w.o, &p->w.gate, &p->w.up, &p->w.down };
     enum pv_status s;
     p->w = *l;
-    p->w.own = NULL;
+    p->w.handle = NULL;
     p->shape = *shape;
     p->shape.n_heads = h.q.to - h.q.from;
     p->shape.n_kv_heads = h.kv.to - h.kv.from;
     x->kv[r] = h.kv;
     x->q.at[r + 1] = h.q.to * shape->head_dim;
     for (int i = 0; i < 7; i++)
-        if (from[i]->own)
+        if (from[i]->handle)
             *to[i] = spread_of(from[i])->part[r];
     s = r > 0 ? part_norms(g, p, shape, r, err) : PV_OK;
     return !s && l->experts ? part_experts(g, p, l->experts, r, err) : s;
@@ -305,7 +305,7 @@ enum pv_status gpus_take_layer(struct device *dev, struct layer_weights *l,
     x = (struct gpus_layer *)mem_zalloc(sizeof *x);
     if (!x)
         return fail_nomem(err, sizeof *x);
-    l->own = x;
+    l->handle = x;
     x->hidden = gpus_outputs(shape->hidden, g->n);
     x->ffn = gpus_outputs(l->experts ? l->experts->gate[0].out : shape->ffn, g->n);
     for (int r = 0; r < g->n && !s; r++)
@@ -317,7 +317,7 @@ enum pv_status gpus_take_layer(struct device *dev, struct layer_weights *l,
 void gpus_drop_layer(struct device *dev, struct layer_weights *l)
 {
     struct gpus_device *g = gpus_of(dev);
-    struct gpus_layer *x = (struct gpus_layer *)l->own;
+    struct gpus_layer *x = (struct gpus_layer *)l->handle;
     if (!x)
         return;
     for (int r = 0; r < g->n; r++) {
@@ -330,5 +330,5 @@ void gpus_drop_layer(struct device *dev, struct layer_weights *l)
             g->gpu[r]->ops->free(g->gpu[r], p->small);
     }
     mem_free(x);
-    l->own = NULL;
+    l->handle = NULL;
 }

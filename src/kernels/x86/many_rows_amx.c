@@ -8,11 +8,11 @@
  * rows are too long for L2, they are taken slice by slice, and then the sums of many outputs are
  * kept.
  *
- * Weights are copied into tiles a slice at a time, or are stored in tiles (matrix.own). The next
- * weights are prefetched, a few cache lines with each step. Results are written with non-temporal
- * stores; the caches would have to read the lines first. A fused product processes its sums while
- * they are in L1; if its results are packed again, they have the layout of the sums, so nothing is
- * transposed.
+ * Weights are copied into tiles a slice at a time, or are stored in tiles (matrix.repacked). The
+ * next weights are prefetched, a few cache lines with each step. Results are written with
+ * non-temporal stores; the caches would have to read the lines first. A fused product processes its
+ * sums while they are in L1; if its results are packed again, they have the layout of the sums, so
+ * nothing is transposed.
  *
  * F16 weights are exactly the sum of two bf16 numbers, w = w1 + w2; x is approximated by x1 + x2,
  * within 2^-17. Of the four products, w2 x2 is left out; it is at most 2^-16 of w x. */
@@ -193,10 +193,10 @@ static void store_sums(float *c)
 
 /* The tiles of sixteen outputs from o on of a matrix stored in tiles, [outputs / 16][steps]. After
  * the last outputs, these are repeated; their products are computed but not stored. */
-static const uint8_t *own_tiles(const struct matrix *w, int o, int k)
+static const uint8_t *repacked_tiles(const struct matrix *w, int o, int k)
 {
     int group = min_int(o / GROUP, (int)groups_of(w->out) - 1), steps = steps_of(w->in);
-    return (const uint8_t *)w->own +
+    return (const uint8_t *)w->repacked +
            ((size_t)group * (size_t)steps + (size_t)(k / TILE_K)) * TILE_BYTES;
 }
 
@@ -208,8 +208,8 @@ static void load_weights(const struct block *b, int o, const uint8_t *a[2])
         const struct matrix *w = i == 0 && gate ? gate : b->w;
         uint8_t *to = b->a + i * SLICE_TILES * TILE_BYTES;
         int at = gate ? o : o + i * GROUP;
-        a[i] = w->own ? own_tiles(w, at, b->k0) : to;
-        if (w->own)
+        a[i] = w->repacked ? repacked_tiles(w, at, b->k0) : to;
+        if (w->repacked)
             continue;
         if (b->planes == 1)
             copy_tiles(to, w, at, 1, b->k0, b->k1);
@@ -230,8 +230,8 @@ static struct fetch next_weights(const struct block *b, int o)
         k = b->k1 < w->in ? b->k1 : 0;
     }
     int values = min_int(b->slice * TILE_K, w->in - k), left = min_int(b->wide, w->out - next);
-    if (w->own)
-        return (struct fetch){ .row = own_tiles(w, next, k),
+    if (w->repacked)
+        return (struct fetch){ .row = repacked_tiles(w, next, k),
                                .row_size = (size_t)steps_of(w->in) * TILE_BYTES,
                                .lines = steps_of(values) * (TILE_BYTES / LINE),
                                .rows = (left + GROUP - 1) / GROUP };

@@ -74,6 +74,6 @@ void many_rows_fused(const struct matmul_fused *f, const void *xp, int n, const 
 
 /* F16 weights (matmul_f16_amx.c). */
 extern const struct matmul_kernel matmul_f16_amx;
-extern const struct matmul_kernel matmul_f16_own_amx; /* repacked */
+extern const struct matmul_kernel matmul_f16_repacked_amx; /* repacked */
 
 #endif

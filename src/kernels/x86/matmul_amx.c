@@ -195,19 +195,19 @@ static const struct matmul_kernel amx_bf16 = { .name = "amx",
 
 /* ---- a matrix stored in tiles: [out / 16][in / 32] of them ---- */
 
-static size_t own_size(const struct matrix *w)
+static size_t repacked_size(const struct matrix *w)
 {
     return groups_of(w->out) * group_size(w->in);
 }
 
-static void own(void *to, const struct matrix *w, int o0, int o1)
+static void repack(void *to, const struct matrix *w, int o0, int o1)
 {
     for (int o = o0; o < o1; o += GROUP)
         copy_tiles((uint8_t *)to + (size_t)(o / GROUP) * group_size(w->in), w, o, 1, 0, w->in);
 }
 
-static void own_run(float *y, size_t y_stride, const void *xp, int n, const struct matrix *w,
-                    int o0, int o1, void *scratch)
+static void repacked_run(float *y, size_t y_stride, const void *xp, int n, const struct matrix *w,
+                         int o0, int o1, void *scratch)
 {
     struct target t = { .y = y, .stride = y_stride, .bias = w->bias, .n = n, .o1 = o1 };
     tile_config();
@@ -215,17 +215,17 @@ static void own_run(float *y, size_t y_stride, const void *xp, int n, const stru
     _tile_release();
 }
 
-static const struct matmul_kernel amx_bf16_own = { .name = "amx",
-                                                   .in_multiple = 1,
-                                                   .row_step = GROUP,
-                                                   .out_step = GROUP,
-                                                   .packed_size = packed_size,
-                                                   .scratch_size = scratch_size,
-                                                   .pack = pack,
-                                                   .run = own_run,
-                                                   .fused = many_rows_fused,
-                                                   .own_size = own_size,
-                                                   .own = own };
+static const struct matmul_kernel amx_bf16_repacked = { .name = "amx",
+                                                        .in_multiple = 1,
+                                                        .row_step = GROUP,
+                                                        .out_step = GROUP,
+                                                        .packed_size = packed_size,
+                                                        .scratch_size = scratch_size,
+                                                        .pack = pack,
+                                                        .run = repacked_run,
+                                                        .fused = many_rows_fused,
+                                                        .repacked_size = repacked_size,
+                                                        .repack = repack };
 
 /* Other types use AVX-512, whose kernels are limited by memory bandwidth; unpacking them to bf16
  * tiles is slower (2 to 8 GB/s per core). */
@@ -233,15 +233,15 @@ void kernels_init_amx(struct kernels *k)
 {
     k->matmul[DTYPE_BF16] = k->matmul_any[DTYPE_BF16] = &amx_bf16;
     k->matmul[DTYPE_F16] = k->matmul_any[DTYPE_F16] = &matmul_f16_amx;
-    k->matmul_own[DTYPE_Q8_0] = k->matmul_own[DTYPE_Q4_0] = k->matmul_own[DTYPE_Q5_0] =
-        k->matmul_own[DTYPE_IQ4_NL] = &matmul_own_amx;
-    k->matmul_own[DTYPE_F16] = &matmul_f16_own_amx;
+    k->matmul_repacked[DTYPE_Q8_0] = k->matmul_repacked[DTYPE_Q4_0] =
+        k->matmul_repacked[DTYPE_Q5_0] = k->matmul_repacked[DTYPE_IQ4_NL] = &matmul_repacked_amx;
+    k->matmul_repacked[DTYPE_F16] = &matmul_f16_repacked_amx;
     quant_init_amx(k);
     k->matmul[DTYPE_Q8_0] = &matmul_q8_0_amx;
     k->matmul[DTYPE_Q4_0] = &matmul_q4_0_amx;
     k->matmul[DTYPE_Q5_0] = &matmul_q5_0_amx;
     k->matmul[DTYPE_IQ4_NL] = &matmul_iq4_nl_amx;
-    k->matmul_many_own[DTYPE_BF16] = &amx_bf16_own;
+    k->matmul_many_repacked[DTYPE_BF16] = &amx_bf16_repacked;
     k->attn[DTYPE_BF16] = &attn_bf16_amx;
     k->attn[DTYPE_F16] = &attn_f16_amx;
     k->attn_pair = &attn_pair_amx;

@@ -2,7 +2,7 @@
  * the definition, and the product of few rows). For more rows, a block of 16 weight rows is
  * transposed to [4 values][16 outputs] once. Then a row needs 8 dot products for 16 outputs, and no
  * sums across lanes. */
-#include "kernels/x86/own_int8.h"
+#include "kernels/x86/repacked_int8.h"
 
 enum {
     CHAINS = 4, /* rows whose dot products are interleaved */
@@ -171,7 +171,7 @@ void kernels_init_vnni(struct kernels *k)
     k->matmul[DTYPE_Q8_0] = &q8_0;
     k->matmul[DTYPE_Q4_0] = &q4_0;
     k->matmul[DTYPE_Q5_0] = &q5_0;
-    k->matmul_own[DTYPE_Q8_0] = k->matmul_own[DTYPE_Q4_0] = k->matmul_own[DTYPE_Q5_0] =
-        k->matmul_own[DTYPE_IQ4_NL] = &matmul_own_vnni;
+    k->matmul_repacked[DTYPE_Q8_0] = k->matmul_repacked[DTYPE_Q4_0] =
+        k->matmul_repacked[DTYPE_Q5_0] = k->matmul_repacked[DTYPE_IQ4_NL] = &matmul_repacked_vnni;
     k->matmul[DTYPE_IQ4_NL] = &iq4_nl;
 }

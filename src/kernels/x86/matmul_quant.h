@@ -15,7 +15,7 @@
 
 #include "kernels/kernels.h"
 #include "kernels/x86/quant_dot_x86.h"
-#include "kernels/x86/quant_own.h"
+#include "kernels/x86/quant_repacked.h"
 
 enum {
     GROUP_TILES = 4, /* tiles of outputs unpacked together if there are many rows */
@@ -171,19 +171,20 @@ static void piece_any(const struct piece *p, const struct quant_format *f)
 
 /* ---- repacking ---- */
 
-static void quant_own(void *to, const struct matrix *w, int o0, int o1)
+static void quant_repack(void *to, const struct matrix *w, int o0, int o1)
 {
-    size_t size = (size_t)dtype_block_size(w->dtype), planes = own_planes(w->dtype);
-    size_t lines = own_lines(w->dtype), units = (size_t)(w->in / dtype_block(w->dtype));
-    size_t plane = quant_own_plane(w), step = lines / planes * VEC * 4;
-    size_t at[OWN_LINES_MAX]; /* offset of a line from its block */
+    size_t size = (size_t)dtype_block_size(w->dtype), planes = repacked_planes(w->dtype);
+    size_t lines = repacked_lines(w->dtype), units = (size_t)(w->in / dtype_block(w->dtype));
+    size_t plane = quant_repacked_plane(w), step = lines / planes * VEC * 4;
+    size_t at[REPACKED_LINES_MAX]; /* offset of a line from its block */
     for (size_t i = 0; i < lines; i++)
         at[i] = i % planes * plane + i / planes * VEC * 4;
     for (int o = o0; o < o1; o += VEC)
         for (int j = 0; j < VEC; j++) {
             int row = o + j < w->out ? o + j : w->out - 1;
             const uint8_t *from = (const uint8_t *)w->data + w->row_size * (size_t)row;
-            uint8_t *tile = (uint8_t *)to + (size_t)(o / VEC) * quant_own_tile(w) + (size_t)j * 4;
+            uint8_t *tile =
+                (uint8_t *)to + (size_t)(o / VEC) * quant_repacked_tile(w) + (size_t)j * 4;
             for (size_t u = 0; u < units; u++, from += size, tile += step) {
                 size_t whole = size / 4;
                 for (size_t i = 0; i < whole; i++)
@@ -208,9 +209,9 @@ static void tile_rows_set(struct tile_rows *t, const struct matrix *w, int o, in
         t->row[i] = (const uint8_t *)w->data + w->row_size * (size_t)(o + row);
     }
     t->at = ivec_load(at);
-    t->own = NULL;
-    if (w->own)
-        quant_own_rows(t, w, o);
+    t->repacked = NULL;
+    if (w->repacked)
+        quant_repacked_rows(t, w, o);
 }
 
 /* While piece `i` of `n` of this tile is computed, prefetch the i-th part of the next tile, in the
@@ -237,7 +238,7 @@ static void group_run(float *y, size_t y_stride, const struct x_block *x, int n,
         for (int o = o0, i = 0; o < o1; o += VEC, i++) {
             struct tile_rows rows;
             tile_rows_set(&rows, w, o, o1 - o < VEC ? o1 - o : VEC);
-            if (n <= QUANT_ROWS && !w->own)
+            if (n <= QUANT_ROWS && !w->repacked)
                 tile_prefetch(&rows, w, b / PANEL_BLOCKS,
                               (n_blocks + PANEL_BLOCKS - 1) / PANEL_BLOCKS);
             f->unpack(panels + (size_t)i * PANEL_BLOCKS, &rows, (size_t)b, p.n);
@@ -332,11 +333,11 @@ static const struct quant_format *quant_format(enum dtype t)
     }
 
 /* The same for repacked weights. */
-#define QUANT_OWN_KERNEL(isa, unit, pack_fn, run_fn)                                               \
+#define QUANT_REPACKED_KERNEL(isa, unit, pack_fn, run_fn)                                          \
     {                                                                                              \
         .name = isa, .in_multiple = unit, .row_step = QUANT_ROWS, .out_step = VEC,                 \
         .packed_size = quant_packed_size, .scratch_size = quant_scratch_size, .pack = pack_fn,     \
-        .run = run_fn, .own_size = quant_own_size, .own = quant_own                                \
+        .run = run_fn, .repacked_size = quant_repacked_size, .repack = quant_repack                \
     }
 
 #endif

@@ -1,13 +1,13 @@
-/* Products of several rows with K-quants, Q4_1 and Q5_1 in the order of quant_own.h by int8 AMX
- * tiles: rows of x by 16 outputs, which is the layout of a panel. One tile product gives the exact
- * sums of a block, or with Q6_K of half a block, for up to 16 rows. They are scaled and added in
- * the order of matmul_quant.h, so the bits are those of the dot products that few rows use.
+/* Products of several rows with K-quants, Q4_1 and Q5_1 in the order of quant_repacked.h by int8
+ * AMX tiles: rows of x by 16 outputs, which is the layout of a panel. One tile product gives the
+ * exact sums of a block, or with Q6_K of half a block, for up to 16 rows. They are scaled and added
+ * in the order of matmul_quant.h, so the bits are those of the dot products that few rows use.
  *
  * Tile and vector instructions slow each other down if they overlap, so they alternate: the sums of
  * PHASE products, then their scaling. Up to 32 rows are processed as two tiles of equal height. */
 #include "base/minmax.h"
 #include "kernels/x86/quant_dot_x86.h"
-#include "kernels/x86/quant_own.h"
+#include "kernels/x86/quant_repacked.h"
 #include "kernels/x86/tile_int8.h"
 
 enum {
@@ -40,7 +40,7 @@ static size_t tile_size(int height, int in)
 /* Bytes that are enough for both layouts. */
 static size_t packed_size(int n, int in)
 {
-    size_t height = (size_t)tile_height(n), few = quant_own_mins.packed_size(n, in);
+    size_t height = (size_t)tile_height(n), few = quant_repacked_mins.packed_size(n, in);
     if (n <= DOT_ROWS) /* includes n = 0, where height is 0 */
         return few;
     size_t tiles = ((size_t)n + height - 1) / height * tile_size((int)height, in);
@@ -76,7 +76,7 @@ static void pack_tiles(void *xp, const float *x, size_t stride, int n, int in, i
 static void pack_mins(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1)
 {
     if (n <= DOT_ROWS)
-        quant_own_mins.pack(xp, x, stride, n, in, r0, r1);
+        quant_repacked_mins.pack(xp, x, stride, n, in, r0, r1);
     else
         pack_tiles(xp, x, stride, n, in, r0, r1);
 }
@@ -84,7 +84,7 @@ static void pack_mins(void *xp, const float *x, size_t stride, int n, int in, in
 static void pack_q6_K(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1)
 {
     if (n <= DOT_HALVES)
-        quant_own_q6_K.pack(xp, x, stride, n, in, r0, r1);
+        quant_repacked_q6_K.pack(xp, x, stride, n, in, r0, r1);
     else
         pack_tiles(xp, x, stride, n, in, r0, r1);
 }
@@ -100,7 +100,7 @@ struct quant_mem {
 
 static size_t scratch_size(int in)
 {
-    size_t few = quant_own_mins.scratch_size(in);
+    size_t few = quant_repacked_mins.scratch_size(in);
     return few > sizeof(struct quant_mem) ? few : sizeof(struct quant_mem);
 }
 
@@ -316,7 +316,7 @@ INLINE void sweep_outputs(const struct quant_sweep *s, struct quant_mem *m, int 
     struct tile_rows rows = { .plane = 0 };
     int n_blocks = s->w->in / BLOCK;
 
-    quant_own_rows(&rows, s->w, o);
+    quant_repacked_rows(&rows, s->w, o);
     for (int b = 0; b < n_blocks; b += PANEL_BLOCKS) {
         int count = min_int(PANEL_BLOCKS, n_blocks - b);
         unpack(m->panel, &rows, (size_t)b, count);
@@ -349,9 +349,9 @@ INLINE void run_type(float *y, size_t y_stride, const uint8_t *xp, int n, const 
     _tile_release();
 }
 
-static void own(void *to, const struct matrix *w, int o0, int o1)
+static void repack(void *to, const struct matrix *w, int o0, int o1)
 {
-    quant_own_mins.own(to, w, o0, o1);
+    quant_repacked_mins.repack(to, w, o0, o1);
 }
 
 static void unpack_signed(struct panel_block *p, const struct tile_rows *t, size_t block, int n)
@@ -368,7 +368,7 @@ static void run_mins(float *y, size_t y_stride, const void *xp, int n, const str
                                                     [DTYPE_Q4_1] = unpack_q4_1,
                                                     [DTYPE_Q5_1] = unpack_q5_1 };
     if (n <= DOT_ROWS)
-        quant_own_mins.run(y, y_stride, xp, n, w, o0, o1, scratch);
+        quant_repacked_mins.run(y, y_stride, xp, n, w, o0, o1, scratch);
     else
         run_type(y, y_stride, xp, n, w, o0, o1, scratch, unpack[w->dtype], 1);
 }
@@ -377,25 +377,25 @@ static void run_q6_K(float *y, size_t y_stride, const void *xp, int n, const str
                      int o0, int o1, void *scratch)
 {
     if (n <= DOT_HALVES)
-        quant_own_q6_K.run(y, y_stride, xp, n, w, o0, o1, scratch);
+        quant_repacked_q6_K.run(y, y_stride, xp, n, w, o0, o1, scratch);
     else
         run_type(y, y_stride, xp, n, w, o0, o1, scratch, unpack_signed, 2);
 }
 
 #define QUANT_AMX_KERNEL(unit, pack_fn, run_fn)                                                    \
     {                                                                                              \
-        .name = "own-amx", .in_multiple = unit, .row_step = QUANT_ROWS, .out_step = VEC,           \
+        .name = "repacked-amx", .in_multiple = unit, .row_step = QUANT_ROWS, .out_step = VEC,      \
         .packed_size = packed_size, .scratch_size = scratch_size, .pack = pack_fn, .run = run_fn,  \
-        .own_size = quant_own_size, .own = own                                                     \
+        .repacked_size = quant_repacked_size, .repack = repack                                     \
     }
 
-static const struct matmul_kernel own_mins = QUANT_AMX_KERNEL(256, pack_mins, run_mins);
-static const struct matmul_kernel own_min = QUANT_AMX_KERNEL(BLOCK, pack_mins, run_mins);
-static const struct matmul_kernel own_q6_K = QUANT_AMX_KERNEL(256, pack_q6_K, run_q6_K);
+static const struct matmul_kernel repacked_mins = QUANT_AMX_KERNEL(256, pack_mins, run_mins);
+static const struct matmul_kernel repacked_min = QUANT_AMX_KERNEL(BLOCK, pack_mins, run_mins);
+static const struct matmul_kernel repacked_q6_K = QUANT_AMX_KERNEL(256, pack_q6_K, run_q6_K);
 
 void quant_init_amx(struct kernels *k)
 {
-    k->matmul_own[DTYPE_Q4_K] = k->matmul_own[DTYPE_Q5_K] = &own_mins;
-    k->matmul_own[DTYPE_Q6_K] = &own_q6_K;
-    k->matmul_own[DTYPE_Q4_1] = k->matmul_own[DTYPE_Q5_1] = &own_min;
+    k->matmul_repacked[DTYPE_Q4_K] = k->matmul_repacked[DTYPE_Q5_K] = &repacked_mins;
+    k->matmul_repacked[DTYPE_Q6_K] = &repacked_q6_K;
+    k->matmul_repacked[DTYPE_Q4_1] = k->matmul_repacked[DTYPE_Q5_1] = &repacked_min;
 }

@@ -132,18 +132,18 @@ static const struct matmul_kernel kernel_mins =
 static const struct matmul_kernel kernel_q6_K =
     QUANT_KERNEL("avx2", 256, quant_pack_q6_K, quant_run);
 
-static const struct matmul_kernel own_min =
-    QUANT_OWN_KERNEL("own-avx2", 32, quant_pack_mins, quant_run);
-static const struct matmul_kernel own_mins =
-    QUANT_OWN_KERNEL("own-avx2", 256, quant_pack_mins, quant_run);
-static const struct matmul_kernel own_q6_K =
-    QUANT_OWN_KERNEL("own-avx2", 256, quant_pack_q6_K, quant_run);
+static const struct matmul_kernel repacked_min =
+    QUANT_REPACKED_KERNEL("repacked-avx2", 32, quant_pack_mins, quant_run);
+static const struct matmul_kernel repacked_mins =
+    QUANT_REPACKED_KERNEL("repacked-avx2", 256, quant_pack_mins, quant_run);
+static const struct matmul_kernel repacked_q6_K =
+    QUANT_REPACKED_KERNEL("repacked-avx2", 256, quant_pack_q6_K, quant_run);
 
 void quant_init_avx2(struct kernels *k)
 {
-    k->matmul_own[DTYPE_Q4_K] = k->matmul_own[DTYPE_Q5_K] = &own_mins;
-    k->matmul_own[DTYPE_Q6_K] = &own_q6_K;
-    k->matmul_own[DTYPE_Q4_1] = k->matmul_own[DTYPE_Q5_1] = &own_min;
+    k->matmul_repacked[DTYPE_Q4_K] = k->matmul_repacked[DTYPE_Q5_K] = &repacked_mins;
+    k->matmul_repacked[DTYPE_Q6_K] = &repacked_q6_K;
+    k->matmul_repacked[DTYPE_Q4_1] = k->matmul_repacked[DTYPE_Q5_1] = &repacked_min;
     k->matmul[DTYPE_Q8_0] = &kernel_q8_0;
     k->matmul[DTYPE_Q4_0] = &kernel_q4_0;
     k->matmul[DTYPE_Q5_0] = &kernel_q5_0;

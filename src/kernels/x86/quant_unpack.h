@@ -12,7 +12,7 @@
 #include "tensor/quant.h"
 
 enum { BLOCK = 32, GROUPS = 8, PANEL_BLOCKS = 8 }; /* elements; groups of 4; blocks of a panel */
-enum { OWN_AHEAD = 1024 };                         /* prefetch distance in bytes of a plane */
+enum { REPACKED_AHEAD = 1024 };                    /* prefetch distance in bytes of a plane */
 
 struct panel_block {
     ivec q[GROUPS];
@@ -49,15 +49,16 @@ INLINE int block_bytes(enum dtype type)
 
 struct tile_rows {
     const uint8_t *row[VEC];
-    ivec at;            /* row[o] - row[0] */
-    const uint8_t *own; /* the rows repacked by quant_own (matmul_quant.h); NULL: as in file */
-    size_t plane;       /* bytes between planes of that order */
+    ivec at; /* row[o] - row[0] */
+    const uint8_t
+        *repacked; /* the rows repacked by quant_repack (matmul_quant.h); NULL: as in file */
+    size_t plane;  /* bytes between planes of that order */
 };
 
-enum { OWN_LINES_MAX = 54 };
+enum { REPACKED_LINES_MAX = 54 };
 
 /* A repacked block of VEC outputs has so many lines of VEC dwords, */
-INLINE size_t own_lines(enum dtype type)
+INLINE size_t repacked_lines(enum dtype type)
 {
     switch (type) {
     case DTYPE_Q4_K:
@@ -75,7 +76,7 @@ INLINE size_t own_lines(enum dtype type)
 
 /* which are distributed over so many planes in turn: as many streams for the hardware to prefetch.
  */
-INLINE size_t own_planes(enum dtype type)
+INLINE size_t repacked_planes(enum dtype type)
 {
     switch (type) {
     case DTYPE_Q4_K:
@@ -95,12 +96,12 @@ INLINE size_t own_planes(enum dtype type)
  * multiple of 4. `type` and `at` are compile-time constants. */
 INLINE ivec tile_dword(const struct tile_rows *t, enum dtype type, size_t unit, size_t at)
 {
-    size_t line = at / 4, planes = own_planes(type);
-    if (!t->own)
+    size_t line = at / 4, planes = repacked_planes(type);
+    if (!t->repacked)
         return ivec_gather(t->row[0] + unit * (size_t)block_bytes(type) + at, t->at);
-    const uint8_t *p = t->own + line % planes * t->plane;
-    p += (unit * (own_lines(type) / planes) + line / planes) * VEC * 4;
-    _mm_prefetch((const char *)p + OWN_AHEAD, _MM_HINT_T0);
+    const uint8_t *p = t->repacked + line % planes * t->plane;
+    p += (unit * (repacked_lines(type) / planes) + line / planes) * VEC * 4;
+    _mm_prefetch((const char *)p + REPACKED_AHEAD, _MM_HINT_T0);
     return ivec_load(p);
 }
 
@@ -108,7 +109,7 @@ INLINE ivec tile_dword(const struct tile_rows *t, enum dtype type, size_t unit, 
 INLINE void tile_dwords(ivec q[4], const struct tile_rows *t, enum dtype type, size_t unit,
                         size_t at)
 {
-    if (t->own)
+    if (t->repacked)
         for (size_t i = 0; i < 4; i++)
             q[i] = tile_dword(t, type, unit, at + 4 * i);
     else
@@ -305,8 +306,8 @@ INLINE void unpack_q6_K_less(struct panel_block *p, const struct tile_rows *t, s
     size_t unit = block / 8;
     /* d is at the end of the block: read the two bytes before it as well, not two bytes after it.
      */
-    vec d = t->own ? ivec_half(tile_dword(t, type, unit, 208))
-                   : ivec_half(ivec_shr(tile_dword(t, type, unit, 206), 16));
+    vec d = t->repacked ? ivec_half(tile_dword(t, type, unit, 208))
+                        : ivec_half(ivec_shr(tile_dword(t, type, unit, 206), 16));
 
 #pragma GCC unroll 4
     for (size_t j = 0; j < 4; j++) {

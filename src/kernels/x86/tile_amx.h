@@ -242,7 +242,7 @@ static inline void phase(void)
 
 /* Products in int8 (matmul_int8_amx.c). */
 extern const struct matmul_kernel matmul_q8_0_amx, matmul_q4_0_amx, matmul_q5_0_amx;
-extern const struct matmul_kernel matmul_own_amx; /* matmul_own_amx.c */
+extern const struct matmul_kernel matmul_repacked_amx; /* matmul_repacked_amx.c */
 extern const struct matmul_kernel matmul_iq4_nl_amx;
 /* Attention over a bf16 or f16 KV cache, and over pairs of bf16 numbers (attn_amx.c). */
 extern const struct attn_kernel attn_bf16_amx, attn_f16_amx, attn_pair_amx;

@@ -1,13 +1,13 @@
-/* Repacks weights from the order of the file to that of own_quant.h. */
-#include "kernels/arm/own_quant.h"
+/* Repacks weights from the order of the file to that of repacked_quant.h. */
+#include "kernels/arm/repacked_quant.h"
 
 enum { RUN = 8 /* consecutive values of an output */ };
 
-size_t own_size(const struct matrix *w)
+size_t repacked_size(const struct matrix *w)
 {
-    size_t strips = ((size_t)w->out + OWN_OUTS - 1) / OWN_OUTS;
+    size_t strips = ((size_t)w->out + REPACKED_OUTS - 1) / REPACKED_OUTS;
     size_t units = (size_t)(w->in / QBLOCK / quant_subs(w->dtype));
-    return strips * units * own_unit(w->dtype);
+    return strips * units * repacked_unit(w->dtype);
 }
 
 ALWAYS_INLINE uint8_t half_of(const uint8_t *p, int i, bool high)
@@ -50,28 +50,29 @@ ALWAYS_INLINE void read_run(uint8_t code[RUN], enum dtype t, const uint8_t *b, i
 ALWAYS_INLINE void write_run(uint8_t *group, enum dtype t, int part, int step, int o, int e,
                              const uint8_t code[RUN])
 {
-    int k_vector = 2 + step * OWN_PAIRS + o;
+    int k_vector = 2 + step * REPACKED_PAIRS + o;
     uint8_t *at = group + RUN * e;
     for (int i = 0; i < RUN; i++, at++)
         switch (t) {
         case DTYPE_Q8_0:
-            at[8 + (step * OWN_PAIRS + o) * OWN_VECTOR] = code[i];
+            at[8 + (step * REPACKED_PAIRS + o) * REPACKED_VECTOR] = code[i];
             break;
         case DTYPE_Q5_K:
-            at[(10 + o) * OWN_VECTOR] |= (uint8_t)(code[i] >> 4 << (2 * step + part));
-            at[k_vector * OWN_VECTOR] |= (uint8_t)((code[i] & 15) << 4 * part);
+            at[(10 + o) * REPACKED_VECTOR] |= (uint8_t)(code[i] >> 4 << (2 * step + part));
+            at[k_vector * REPACKED_VECTOR] |= (uint8_t)((code[i] & 15) << 4 * part);
             break;
         case DTYPE_Q4_K:
-            at[k_vector * OWN_VECTOR] |= (uint8_t)(code[i] << 4 * part);
+            at[k_vector * REPACKED_VECTOR] |= (uint8_t)(code[i] << 4 * part);
             break;
         case DTYPE_Q6_K:
             for (int v = 0; v < 3; v++)
-                at[(1 + 3 * o + v) * OWN_VECTOR] |= (uint8_t)(step == 3 ? code[i] >> (4 - 2 * v) & 3
-                                                              : v == step ? code[i] << 2
-                                                                          : 0);
+                at[(1 + 3 * o + v) * REPACKED_VECTOR] |=
+                    (uint8_t)(step == 3   ? code[i] >> (4 - 2 * v) & 3
+                              : v == step ? code[i] << 2
+                                          : 0);
             break;
         default:
-            at[8 + (step % 2 * OWN_PAIRS + o) * OWN_VECTOR] |=
+            at[8 + (step % 2 * REPACKED_PAIRS + o) * REPACKED_VECTOR] |=
                 (uint8_t)(code[i] << (step >= 2 ? 4 : 0));
             break;
         }
@@ -109,17 +110,18 @@ ALWAYS_INLINE void write_scales(uint8_t *unit, uint8_t *group, enum dtype t, con
     vst1_u8(scales, scale);
     vst1_u8(mins, min);
     pair = bf16_of(scales[sub]) << 16 | bf16_of(mins[sub]);
-    memcpy(group + OWN_VECTOR * (sub % 2) + 4 * j, &pair, sizeof pair);
+    memcpy(group + REPACKED_VECTOR * (sub % 2) + 4 * j, &pair, sizeof pair);
 }
 
 /* Repack the file's block b of output j of a strip into its unit. */
 ALWAYS_INLINE void take_block(uint8_t *unit, enum dtype t, const uint8_t *b, int j)
 {
     for (int sub = 0; sub < quant_subs(t); sub++) {
-        int part = sub % own_parts(t);
-        uint8_t *group = unit + own_head(t) + (size_t)(sub / own_parts(t)) * own_group_size(t);
+        int part = sub % repacked_parts(t);
+        uint8_t *group =
+            unit + repacked_head(t) + (size_t)(sub / repacked_parts(t)) * repacked_group_size(t);
         write_scales(unit, group, t, b, j, sub);
-        for (int step = 0; step < OWN_STEPS; step++) {
+        for (int step = 0; step < REPACKED_STEPS; step++) {
             uint8_t code[RUN];
             read_run(code, t, b, sub, step);
             write_run(group, t, part, step, j / 2, j % 2, code);
@@ -130,18 +132,18 @@ ALWAYS_INLINE void take_block(uint8_t *unit, enum dtype t, const uint8_t *b, int
 /* Repack outputs [o0, o1); t is a compile-time constant. */
 ALWAYS_INLINE void take(enum dtype t, void *to, const struct matrix *w, int o0, int o1)
 {
-    size_t size = (size_t)quant_block_size(t), unit = own_unit(t);
+    size_t size = (size_t)quant_block_size(t), unit = repacked_unit(t);
     size_t units = (size_t)(w->in / QBLOCK / quant_subs(t));
-    for (int o = o0; o < o1; o += OWN_OUTS) {
-        uint8_t *strip = (uint8_t *)to + (size_t)(o / OWN_OUTS) * units * unit;
+    for (int o = o0; o < o1; o += REPACKED_OUTS) {
+        uint8_t *strip = (uint8_t *)to + (size_t)(o / REPACKED_OUTS) * units * unit;
         memset(strip, 0, units * unit);
-        for (int j = 0; j < panel_min(OWN_OUTS, w->out - o); j++)
+        for (int j = 0; j < panel_min(REPACKED_OUTS, w->out - o); j++)
             for (size_t u = 0; u < units; u++)
                 take_block(strip + u * unit, t, panel_row(w, o + j) + u * size, j);
     }
 }
 
-void own_take(void *to, const struct matrix *w, int o0, int o1)
+void repack(void *to, const struct matrix *w, int o0, int o1)
 {
     switch (w->dtype) {
     case DTYPE_Q8_0:

@@ -1,23 +1,23 @@
-/* Products with repacked weights (own_quant.h) by SMMLA (smmla.h explains the method). A single row
- * uses the SDOT kernel, which gives the same bits. */
-#include "kernels/arm/own_quant.h"
+/* Products with repacked weights (repacked_quant.h) by SMMLA (smmla.h explains the method). A
+ * single row uses the SDOT kernel, which gives the same bits. */
+#include "kernels/arm/repacked_quant.h"
 #include "kernels/arm/smmla.h"
 
 enum { DIRECT_STRIPS = 4 /* most strips per pass */ };
 
 /* The type for which add_block should compute: unpacked blocks without halves or mins are all
  * alike. */
-ALWAYS_INLINE enum dtype own_kind(enum dtype t)
+ALWAYS_INLINE enum dtype repacked_kind(enum dtype t)
 {
     return t == DTYPE_Q6_K || quant_has_min(t) ? t : DTYPE_Q8_0;
 }
 
 /* Unpack block `part` of the group at p. */
-ALWAYS_INLINE void own_block(enum dtype t, struct mm_block *w, struct quant_scales unit,
-                             const uint8_t *p, int part)
+ALWAYS_INLINE void repacked_block(enum dtype t, struct mm_block *w, struct quant_scales unit,
+                                  const uint8_t *p, int part)
 {
-    struct quant_scales k = own_scales(t, unit, p, part);
-    own_quants(t, w->q, p, part);
+    struct quant_scales k = repacked_scales(t, unit, p, part);
+    repacked_quants(t, w->q, p, part);
     w->a[0] = vzip1q_f32(k.a, k.a);
     w->a[1] = vzip2q_f32(k.a, k.a);
     w->b[0] = vzip1q_f32(k.b, k.b);
@@ -29,21 +29,21 @@ ALWAYS_INLINE void own_block(enum dtype t, struct mm_block *w, struct quant_scal
 ALWAYS_INLINE void load_panel(enum dtype t, void *panel, const struct matrix *w, int o, int n_out,
                               int k0, int k1)
 {
-    size_t unit_size = own_unit(t), size = own_group_size(t);
+    size_t unit_size = repacked_unit(t), size = repacked_group_size(t);
     int values = QBLOCK * quant_subs(t);
     for (int i = 0; i < n_out; i += STRIP_OUTS) {
         struct mm_w *dst = (struct mm_w *)panel + (size_t)(i / STRIP_OUTS) * (CHUNK / QBLOCK);
-        const uint8_t *p = own_strip(w, t, (o + i) / STRIP_OUTS);
+        const uint8_t *p = repacked_strip(w, t, (o + i) / STRIP_OUTS);
         p += (size_t)(k0 / values) * unit_size;
         for (int k = k0; k < k1; k += values) {
-            struct quant_scales unit = own_unit_scales(t, p);
-            p += own_head(t);
-            for (int g = 0; g < own_groups(t); g++, p += size)
+            struct quant_scales unit = repacked_unit_scales(t, p);
+            p += repacked_head(t);
+            for (int g = 0; g < repacked_groups(t); g++, p += size)
                 UNROLL
-            for (int part = 0; part < own_parts(t); part++, dst++) {
+            for (int part = 0; part < repacked_parts(t); part++, dst++) {
                 struct mm_block block;
-                own_block(t, &block, unit, p, part);
-                block_write(own_kind(t), dst, &block);
+                repacked_block(t, &block, unit, p, part);
+                block_write(repacked_kind(t), dst, &block);
             }
         }
     }
@@ -61,7 +61,7 @@ ALWAYS_INLINE void direct(enum dtype t, int sets, int np, float *y, size_t y_str
     int units = w->in / QBLOCK / quant_subs(t);
     UNROLL
     for (int s = 0; s < sets; s++) {
-        from[s] = own_strip(w, t, f->o + panel_min(s, f->n_out - 1) * f->apart);
+        from[s] = repacked_strip(w, t, f->o + panel_min(s, f->n_out - 1) * f->apart);
         UNROLL
         for (int p = 0; p < np; p++)
             UNROLL
@@ -72,21 +72,22 @@ ALWAYS_INLINE void direct(enum dtype t, int sets, int np, float *y, size_t y_str
         struct quant_scales unit[DIRECT_STRIPS];
         UNROLL
         for (int s = 0; s < sets; s++) {
-            unit[s] = own_unit_scales(t, from[s]);
-            from[s] += own_head(t);
+            unit[s] = repacked_unit_scales(t, from[s]);
+            from[s] += repacked_head(t);
         }
-        for (int g = 0; g < own_groups(t); g++) {
+        for (int g = 0; g < repacked_groups(t); g++) {
             UNROLL
             for (int s = 0; s < sets; s++) {
                 UNROLL
-                for (int part = 0; part < own_parts(t); part++) {
+                for (int part = 0; part < repacked_parts(t); part++) {
                     struct mm_block block;
-                    own_block(t, &block, unit[s], from[s], part);
-                    add_block(own_kind(t), own_shift(t), np, acc[s], &block, x + part * np);
+                    repacked_block(t, &block, unit[s], from[s], part);
+                    add_block(repacked_kind(t), repacked_shift(t), np, acc[s], &block,
+                              x + part * np);
                 }
-                from[s] += own_group_size(t);
+                from[s] += repacked_group_size(t);
             }
-            x += own_parts(t) * np;
+            x += repacked_parts(t) * np;
         }
     }
     UNROLL
@@ -137,13 +138,13 @@ ALWAYS_INLINE void direct_rows(enum dtype t, float *y, size_t y_stride, const st
 
 static size_t packed_size(int n, int in)
 {
-    return n == 1 ? matmul_own_dotprod.packed_size(1, in) : pairs_size(n, in);
+    return n == 1 ? matmul_repacked_dotprod.packed_size(1, in) : pairs_size(n, in);
 }
 
 static void pack(void *xp, const float *x, size_t stride, int n, int in, int r0, int r1)
 {
     if (n == 1)
-        matmul_own_dotprod.pack(xp, x, stride, n, in, r0, r1);
+        matmul_repacked_dotprod.pack(xp, x, stride, n, in, r0, r1);
     else
         pack_pairs(DTYPE_Q8_0, xp, x, stride, n, in, r0, r1);
 }
@@ -153,21 +154,21 @@ ALWAYS_INLINE void run_any(enum dtype t, const struct panel_kernel *p, float *y,
                            void *scratch)
 {
     if (n == 1)
-        matmul_own_dotprod.run(y, y_stride, xp, n, w, o0, o1, scratch);
+        matmul_repacked_dotprod.run(y, y_stride, xp, n, w, o0, o1, scratch);
     else if (n <= DIRECT_ROWS)
         direct_rows(t, y, y_stride, xp, n, w, o0, o1);
     else
         panel_run(p, y, y_stride, xp, n, w, o0, o1, scratch);
 }
 
-#define OWN_TYPE(name, t)                                                                          \
+#define REPACKED_TYPE(name, t)                                                                     \
     static void load_##name(void *panel, const struct matrix *w, int o, int n_out, int k0, int k1) \
     {                                                                                              \
         load_panel(t, panel, w, o, n_out, k0, k1);                                                 \
     }                                                                                              \
     static void tile_##name(const struct panel_tile *tile)                                         \
     {                                                                                              \
-        tile_run(own_kind(t), own_shift(t), tile);                                                 \
+        tile_run(repacked_kind(t), repacked_shift(t), tile);                                       \
     }                                                                                              \
     static const struct panel_kernel panel_##name = MM_PANEL(load_##name, tile_##name);            \
     static void run_##name(float *y, size_t y_stride, const void *xp, int n,                       \
@@ -176,12 +177,12 @@ ALWAYS_INLINE void run_any(enum dtype t, const struct panel_kernel *p, float *y,
         run_any(t, &panel_##name, y, y_stride, xp, n, w, o0, o1, scratch);                         \
     }
 
-OWN_TYPE(q8_0, DTYPE_Q8_0)
-OWN_TYPE(q4_0, DTYPE_Q4_0)
-OWN_TYPE(iq4_nl, DTYPE_IQ4_NL)
-OWN_TYPE(q4_k, DTYPE_Q4_K)
-OWN_TYPE(q5_k, DTYPE_Q5_K)
-OWN_TYPE(q6_k, DTYPE_Q6_K)
+REPACKED_TYPE(q8_0, DTYPE_Q8_0)
+REPACKED_TYPE(q4_0, DTYPE_Q4_0)
+REPACKED_TYPE(iq4_nl, DTYPE_IQ4_NL)
+REPACKED_TYPE(q4_k, DTYPE_Q4_K)
+REPACKED_TYPE(q5_k, DTYPE_Q5_K)
+REPACKED_TYPE(q6_k, DTYPE_Q6_K)
 
 static size_t scratch_size(int in)
 {
@@ -189,22 +190,22 @@ static size_t scratch_size(int in)
     return panel_scratch(&panel_q8_0);
 }
 
-#define OWN_KERNEL(name_)                                                                          \
+#define REPACKED_KERNEL(name_)                                                                     \
     {                                                                                              \
-        .name = "own-i8mm", .in_multiple = QBLOCK, .row_step = 2, .out_step = PANEL_OUTS,          \
+        .name = "repacked-i8mm", .in_multiple = QBLOCK, .row_step = 2, .out_step = PANEL_OUTS,     \
         .packed_size = packed_size, .scratch_size = scratch_size, .pack = pack,                    \
-        .run = run_##name_, .own_size = own_size, .own = own_take                                  \
+        .run = run_##name_, .repacked_size = repacked_size, .repack = repack                       \
     }
 
-static const struct matmul_kernel kernels_own[DTYPE_COUNT] = {
-    [DTYPE_Q8_0] = OWN_KERNEL(q8_0), [DTYPE_Q4_0] = OWN_KERNEL(q4_0),
-    [DTYPE_Q4_K] = OWN_KERNEL(q4_k), [DTYPE_Q5_K] = OWN_KERNEL(q5_k),
-    [DTYPE_Q6_K] = OWN_KERNEL(q6_k), [DTYPE_IQ4_NL] = OWN_KERNEL(iq4_nl),
+static const struct matmul_kernel kernels_repacked[DTYPE_COUNT] = {
+    [DTYPE_Q8_0] = REPACKED_KERNEL(q8_0), [DTYPE_Q4_0] = REPACKED_KERNEL(q4_0),
+    [DTYPE_Q4_K] = REPACKED_KERNEL(q4_k), [DTYPE_Q5_K] = REPACKED_KERNEL(q5_k),
+    [DTYPE_Q6_K] = REPACKED_KERNEL(q6_k), [DTYPE_IQ4_NL] = REPACKED_KERNEL(iq4_nl),
 };
 
-void own_init_i8mm(struct kernels *k)
+void repacked_init_i8mm(struct kernels *k)
 {
     for (int t = DTYPE_Q8_0; t < DTYPE_COUNT; t++)
-        if (kernels_own[t].run)
-            k->matmul_own[t] = &kernels_own[t];
+        if (kernels_repacked[t].run)
+            k->matmul_repacked[t] = &kernels_repacked[t];
 }

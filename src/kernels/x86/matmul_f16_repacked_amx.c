@@ -44,8 +44,8 @@ static size_t packed_size(int n, int in)
 
 static size_t scratch_size(int in)
 {
-    size_t own = 4 * TILE_BYTES + 2 * STREAMS * STEP, file = matmul_f16_amx.scratch_size(in);
-    return own > file ? own : file;
+    size_t repacked = 4 * TILE_BYTES + 2 * STREAMS * STEP, file = matmul_f16_amx.scratch_size(in);
+    return repacked > file ? repacked : file;
 }
 
 /* ---- activations ---- */
@@ -95,20 +95,20 @@ static void pack(void *xp, const float *x, size_t stride, int n, int in, int r0,
 
 /* Bytes from plane to plane: not a multiple of a page, because lines of all planes would then fall
  * into the same few cache sets. */
-static size_t own_plane(const struct matrix *w)
+static size_t repacked_plane(const struct matrix *w)
 {
     size_t size = groups_of(w->out) * (size_t)steps_of(w->in) * PLANE_STEP;
     return (size + 4095) / 4096 * 4096 + 9 * LINE;
 }
 
-static size_t own_size(const struct matrix *w)
+static size_t repacked_size(const struct matrix *w)
 {
-    return PLANES * own_plane(w) + (groups_of(w->out) + LINE - 1) / LINE * LINE;
+    return PLANES * repacked_plane(w) + (groups_of(w->out) + LINE - 1) / LINE * LINE;
 }
 
-static uint8_t *coded_flags(const void *own, const struct matrix *w)
+static uint8_t *coded_flags(const void *repacked, const struct matrix *w)
 {
-    return (uint8_t *)(uintptr_t)own + PLANES * own_plane(w);
+    return (uint8_t *)(uintptr_t)repacked + PLANES * repacked_plane(w);
 }
 
 /* Offset of line i of a tile from its first line. */
@@ -154,10 +154,10 @@ static __m512i code(__m512i h)
                                   _mm512_or_si512(sign, _mm512_or_si512(rest, top)));
 }
 
-static void own(void *to, const struct matrix *w, int o0, int o1)
+static void repack(void *to, const struct matrix *w, int o0, int o1)
 {
     int steps = steps_of(w->in);
-    size_t plane = own_plane(w);
+    size_t plane = repacked_plane(w);
     for (int o = o0; o < o1; o += GROUP) {
         uint8_t *tile = (uint8_t *)to + (size_t)(o / GROUP) * (size_t)steps * PLANE_STEP;
         bool coded = all_small(w, o);
@@ -226,7 +226,7 @@ static void split_plain(uint8_t *to, const uint8_t *tile, size_t plane)
 /* ---- sums ---- */
 
 /* Rows of x and where their results go. */
-struct own_rows {
+struct repacked_rows {
     const uint8_t *xp;
     int n, groups, height;
     const struct target *t;
@@ -293,7 +293,7 @@ static inline __attribute__((always_inline)) void step_product(const uint8_t *a,
  * splitting. */
 static inline __attribute__((always_inline)) void steps(uint8_t *a, const uint8_t *const *w,
                                                         size_t from, const bool *coded, int n_steps,
-                                                        const struct own_rows *x, size_t group,
+                                                        const struct repacked_rows *x, size_t group,
                                                         int streams, int groups)
 {
     const struct code_tables tables = code_tables();
@@ -315,7 +315,7 @@ static inline __attribute__((always_inline)) void steps(uint8_t *a, const uint8_
     }
 }
 
-static void put_rows(const struct own_rows *x, const float *c, int o, int g)
+static void put_rows(const struct repacked_rows *x, const float *c, int o, int g)
 {
     const struct target *t = x->t;
     int n = min_int(x->height, x->n - g * x->height);
@@ -330,17 +330,17 @@ static void put_rows(const struct own_rows *x, const float *c, int o, int g)
 }
 
 /* Compute the 16 outputs from each of o[0..streams) on. */
-static void run_outputs(const struct own_rows *x, const struct matrix *w, const int *o, int streams,
-                        float *c)
+static void run_outputs(const struct repacked_rows *x, const struct matrix *w, const int *o,
+                        int streams, float *c)
 {
     uint8_t *a = (uint8_t *)(c + 4 * 256);
     const uint8_t *tiles[STREAMS] = { 0 };
     bool coded[STREAMS] = { false };
     int n = steps_of(w->in);
-    size_t group = group_size(x->height, w->in), from = own_plane(w);
+    size_t group = group_size(x->height, w->in), from = repacked_plane(w);
     for (int j = 0; j < streams; j++) {
-        tiles[j] = (const uint8_t *)w->own + (size_t)(o[j] / GROUP) * (size_t)n * PLANE_STEP;
-        coded[j] = coded_flags(w->own, w)[o[j] / GROUP] != 0;
+        tiles[j] = (const uint8_t *)w->repacked + (size_t)(o[j] / GROUP) * (size_t)n * PLANE_STEP;
+        coded[j] = coded_flags(w->repacked, w)[o[j] / GROUP] != 0;
     }
     _tile_zero(0);
     _tile_zero(1);
@@ -369,12 +369,12 @@ static void run(float *y, size_t y_stride, const void *xp, int n, const struct m
 {
     if (n > MOST_ROWS) {
         struct matrix file = *w;
-        file.own = NULL;
+        file.repacked = NULL;
         matmul_f16_amx.run(y, y_stride, xp, n, &file, o0, o1, scratch);
         return;
     }
     struct target t = { .y = y, .stride = y_stride, .bias = w->bias, .n = n, .o1 = o1 };
-    struct own_rows x = { xp, n, (int)groups_of(n), height_of(n), &t };
+    struct repacked_rows x = { xp, n, (int)groups_of(n), height_of(n), &t };
     int groups = (o1 - o0 + GROUP - 1) / GROUP, apart = groups / STREAMS;
     config(x.height);
     for (int i = 0; i < apart; i++)
@@ -384,14 +384,14 @@ static void run(float *y, size_t y_stride, const void *xp, int n, const struct m
     _tile_release();
 }
 
-const struct matmul_kernel matmul_f16_own_amx = { .name = "amx",
-                                                  .in_multiple = 1,
-                                                  .row_step = GROUP,
-                                                  .out_step = GROUP,
-                                                  .packed_size = packed_size,
-                                                  .scratch_size = scratch_size,
-                                                  .pack = pack,
-                                                  .run = run,
-                                                  .own_few = true,
-                                                  .own_size = own_size,
-                                                  .own = own };
+const struct matmul_kernel matmul_f16_repacked_amx = { .name = "amx",
+                                                       .in_multiple = 1,
+                                                       .row_step = GROUP,
+                                                       .out_step = GROUP,
+                                                       .packed_size = packed_size,
+                                                       .scratch_size = scratch_size,
+                                                       .pack = pack,
+                                                       .run = run,
+                                                       .few_rows = true,
+                                                       .repacked_size = repacked_size,
+                                                       .repack = repack };

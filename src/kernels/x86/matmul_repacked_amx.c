@@ -1,11 +1,11 @@
-/* Products with weights in the order of own_int8.h by int8 AMX tiles: rows of x by 16 outputs. One
- * tile product gives the exact sums of a block for up to 16 rows; a vector then holds the sums of
- * the 16 outputs of one row. Few rows use dot products instead.
+/* Products with weights in the order of repacked_int8.h by int8 AMX tiles: rows of x by 16 outputs.
+ * One tile product gives the exact sums of a block for up to 16 rows; a vector then holds the sums
+ * of the 16 outputs of one row. Few rows use dot products instead.
  *
  * Tile and vector instructions slow each other down if they overlap, so they alternate: the sums of
  * PHASE blocks, then their scaling, during which the weights of later blocks are prefetched. Up to
  * 32 rows share one reading of the weights, as two tiles of equal height. */
-#include "kernels/x86/own_int8.h"
+#include "kernels/x86/repacked_int8.h"
 #include "kernels/x86/tile_int8.h"
 
 enum {
@@ -71,17 +71,17 @@ static void pack(void *xp, const float *x, size_t stride, int n, int in, int r0,
 /* ---- sums ---- */
 
 /* Scratch memory of a thread. */
-struct own_mem {
+struct repacked_mem {
     int32_t *sums;   /* [PHASE][TILES][16 rows][16 outputs] */
     float *results;  /* [TILES][16 rows][16 outputs] */
     uint8_t *quants; /* [PHASE][512]: unpacked blocks of types other than Q8_0 */
 };
 
-static struct own_mem own_mem(void *scratch)
+static struct repacked_mem repacked_mem(void *scratch)
 {
     uint8_t *p = scratch;
-    return (struct own_mem){ scratch, (float *)(void *)(p + PHASE * TILES * TILE_BYTES),
-                             p + (PHASE + 1) * TILES * TILE_BYTES };
+    return (struct repacked_mem){ scratch, (float *)(void *)(p + PHASE * TILES * TILE_BYTES),
+                                  p + (PHASE + 1) * TILES * TILE_BYTES };
 }
 
 static size_t scratch_size(int in)
@@ -205,7 +205,7 @@ static void (*const add_rows_of[TILE_ROWS + 1])(float *acc, bool first, const st
 /* ---- all outputs ---- */
 
 /* Rows that share one reading of the weights. */
-struct own_sweep {
+struct repacked_sweep {
     const struct matrix *w;
     const uint8_t *xp; /* first tile of rows */
     float *y;          /* results of the first row */
@@ -214,19 +214,19 @@ struct own_sweep {
 };
 
 /* Unpack blocks [i, i + count) of types other than Q8_0 to int8, in planes of PHASE lines. */
-INLINE void unpack(uint8_t *to, const struct own_group *g, size_t i, int count, enum dtype t)
+INLINE void unpack(uint8_t *to, const struct repacked_group *g, size_t i, int count, enum dtype t)
 {
     const __m512i zero = _mm512_set1_epi8((char)(t == DTYPE_Q4_0 ? 8 : t == DTYPE_Q5_0 ? 16 : 128));
     for (int b = 0; b < count; b++, to += LINE) {
         __m512i q[8];
-        own_load(q, g, i + (size_t)b, t);
+        repacked_load(q, g, i + (size_t)b, t);
         for (int k = 0; k < 8; k++)
             _mm512_store_si512(to + (size_t)k * PHASE * LINE, _mm512_sub_epi8(q[k], zero));
     }
     tiles_written();
 }
 
-static void store_rows(const struct own_sweep *s, const float *results, int o, int o1)
+static void store_rows(const struct repacked_sweep *s, const float *results, int o, int o1)
 {
     for (int r = 0; r < s->n; r++)
         store_row(s->y + (size_t)r * s->y_stride, s->w, o, o1,
@@ -234,11 +234,11 @@ static void store_rows(const struct own_sweep *s, const float *results, int o, i
 }
 
 /* Compute 16 outputs. */
-INLINE void sweep_group(const struct own_sweep *s, const struct own_mem *m, int o, int o1,
+INLINE void sweep_group(const struct repacked_sweep *s, const struct repacked_mem *m, int o, int o1,
                         enum dtype t)
 {
     const size_t blocks = blocks_of(s->w->in), size = tile_size(s->height, s->w->in);
-    const struct own_group g = own_group(s->w, o, t);
+    const struct repacked_group g = repacked_group(s->w, o, t);
     for (size_t i = 0; i < blocks; i += PHASE) {
         int count = (int)(blocks - i < PHASE ? blocks - i : PHASE);
         const uint8_t *a = s->xp + i * (size_t)s->height * BLOCK;
@@ -258,7 +258,7 @@ INLINE void sweep_group(const struct own_sweep *s, const struct own_mem *m, int 
                                   .count = count,
                                   .next = g.q + (i + AHEAD) * LINE,
                                   .plane = g.plane,
-                                  .planes = r == 0 ? own_planes(t) : 0 };
+                                  .planes = r == 0 ? repacked_planes(t) : 0 };
             add_rows_of[s->height](m->results + r * 256, i == 0, &by);
         }
     }
@@ -269,17 +269,17 @@ INLINE void run_type(float *y, size_t y_stride, const uint8_t *xp, int n, const 
                      int o0, int o1, void *scratch, enum dtype t)
 {
     const int height = tile_height(n), rows = TILES * height;
-    struct own_mem m = own_mem(scratch);
+    struct repacked_mem m = repacked_mem(scratch);
     config(height);
     for (int o = o0; o < o1; o += PANEL)
         for (int r = 0; r < n; r += rows) {
-            struct own_sweep s = { .w = w,
-                                   .xp = xp + (size_t)(r / height) * tile_size(height, w->in),
-                                   .y = y + (size_t)r * y_stride,
-                                   .y_stride = y_stride,
-                                   .n = min_int(rows, n - r),
-                                   .height = height,
-                                   .tiles = n - r > height ? 2 : 1 };
+            struct repacked_sweep s = { .w = w,
+                                        .xp = xp + (size_t)(r / height) * tile_size(height, w->in),
+                                        .y = y + (size_t)r * y_stride,
+                                        .y_stride = y_stride,
+                                        .n = min_int(rows, n - r),
+                                        .height = height,
+                                        .tiles = n - r > height ? 2 : 1 };
             for (int p = o; p < min_int(o + PANEL, o1); p += GROUP)
                 sweep_group(&s, &m, p, o1, t);
         }
@@ -290,7 +290,7 @@ static void run(float *y, size_t y_stride, const void *xp, int n, const struct m
                 int o1, void *scratch)
 {
     if (n <= DOT_ROWS)
-        own_dots(y, y_stride, xp, n, w, o0, o1);
+        repacked_dots(y, y_stride, xp, n, w, o0, o1);
     else if (w->dtype == DTYPE_Q8_0)
         run_type(y, y_stride, xp, n, w, o0, o1, scratch, DTYPE_Q8_0);
     else if (w->dtype == DTYPE_Q4_0)
@@ -301,13 +301,13 @@ static void run(float *y, size_t y_stride, const void *xp, int n, const struct m
         run_type(y, y_stride, xp, n, w, o0, o1, scratch, DTYPE_Q5_0);
 }
 
-const struct matmul_kernel matmul_own_amx = { .name = "own-amx",
-                                              .in_multiple = BLOCK,
-                                              .row_step = 4,
-                                              .out_step = GROUP,
-                                              .packed_size = tiles_size,
-                                              .scratch_size = scratch_size,
-                                              .pack = pack,
-                                              .run = run,
-                                              .own_size = own_size,
-                                              .own = own_take };
+const struct matmul_kernel matmul_repacked_amx = { .name = "repacked-amx",
+                                                   .in_multiple = BLOCK,
+                                                   .row_step = 4,
+                                                   .out_step = GROUP,
+                                                   .packed_size = tiles_size,
+                                                   .scratch_size = scratch_size,
+                                                   .pack = pack,
+                                                   .run = run,
+                                                   .repacked_size = repacked_size,
+                                                   .repack = repack };

@@ -1,6 +1,6 @@
-/* Products with weights in the order of own_int8.h by VNNI dot products, and the repacking to that
- * order. */
-#include "kernels/x86/own_int8.h"
+/* Products with weights in the order of repacked_int8.h by VNNI dot products, and the repacking to
+ * that order. */
+#include "kernels/x86/repacked_int8.h"
 
 enum {
     STREAMS = 2,     /* far-apart groups of outputs that are processed together, */
@@ -12,10 +12,11 @@ enum {
 
 /* ---- repacking ---- */
 
-size_t own_size(const struct matrix *w)
+size_t repacked_size(const struct matrix *w)
 {
     size_t groups = ((size_t)w->out + GROUP - 1) / GROUP;
-    return (size_t)own_planes(w->dtype) * own_plane(w) + groups * blocks_of(w->in) * LINE / 2;
+    return (size_t)repacked_planes(w->dtype) * repacked_plane(w) +
+           groups * blocks_of(w->in) * LINE / 2;
 }
 
 /* Write block i of output o + j, j < GROUP, to lines[k] and scales. */
@@ -36,17 +37,17 @@ static void take_block(uint8_t *const lines[8], uint16_t *scales, const struct m
     }
 }
 
-void own_take(void *to, const struct matrix *w, int o0, int o1)
+void repack(void *to, const struct matrix *w, int o0, int o1)
 {
-    const size_t blocks = blocks_of(w->in), plane = own_plane(w);
-    const int planes = own_planes(w->dtype);
-    uint8_t *own = to, *scales = own + (size_t)planes * plane;
+    const size_t blocks = blocks_of(w->in), plane = repacked_plane(w);
+    const int planes = repacked_planes(w->dtype);
+    uint8_t *repacked = to, *scales = repacked + (size_t)planes * plane;
     for (int o = o0; o < o1; o += GROUP)
         for (size_t i = 0; i < blocks; i++) {
             size_t at = ((size_t)(o / GROUP) * blocks + i) * LINE;
             uint8_t *lines[8];
             for (int k = 0; k < planes; k++) {
-                lines[k] = own + (size_t)k * plane + at;
+                lines[k] = repacked + (size_t)k * plane + at;
                 memset(lines[k], 0, LINE);
             }
             memset(scales + at / 2, 0, LINE / 2);
@@ -58,7 +59,7 @@ void own_take(void *to, const struct matrix *w, int o0, int o1)
 /* ---- dot products ---- */
 
 /* Multiply block i of 16 outputs by one row, in two chains: the first and the last values. */
-INLINE __m512 own_sum(const __m512i q[8], const struct x_row *x, size_t i)
+INLINE __m512 repacked_sum(const __m512i q[8], const struct x_row *x, size_t i)
 {
     const uint8_t *v = x->q + i * BLOCK;
     __m512i a = _mm512_set1_epi32(x->start[i]), b = _mm512_setzero_si512();
@@ -72,12 +73,13 @@ INLINE __m512 own_sum(const __m512i q[8], const struct x_row *x, size_t i)
 
 /* Compute outputs o, ... of `streams` groups, which are `apart` outputs from each other, for rows r
  * .. r + rows. */
-INLINE void own_tile(float *y, size_t y_stride, const uint8_t *xp, int r, const struct matrix *w,
-                     int o, int apart, int o1, int streams, int rows, enum dtype t)
+INLINE void repacked_tile(float *y, size_t y_stride, const uint8_t *xp, int r,
+                          const struct matrix *w, int o, int apart, int o1, int streams, int rows,
+                          enum dtype t)
 {
     const size_t blocks = blocks_of(w->in);
     const __m512i flip = _mm512_set1_epi8((char)0x80);
-    struct own_group group[STREAMS];
+    struct repacked_group group[STREAMS];
     struct x_row x[TILE];
     __m512 acc[STREAMS * STREAM_ROWS];
 #pragma GCC unroll 8
@@ -85,22 +87,23 @@ INLINE void own_tile(float *y, size_t y_stride, const uint8_t *xp, int r, const 
         x[j] = row_at(xp, r + j, w->in, start_of(t));
 #pragma GCC unroll 4
     for (int s = 0; s < streams; s++)
-        group[s] = own_group(w, o + s * apart, t);
+        group[s] = repacked_group(w, o + s * apart, t);
 #pragma GCC unroll 16
     for (int j = 0; j < streams * rows; j++)
         acc[j] = _mm512_setzero_ps();
     for (size_t i = 0; i < blocks; i++)
 #pragma GCC unroll 4
         for (int s = 0; s < streams; s++) {
-            __m512 dw = own_scales(&group[s], i);
+            __m512 dw = repacked_scales(&group[s], i);
             __m512i q[8];
-            own_fetch(&group[s], i + AHEAD, t);
-            own_load(q, &group[s], i, t);
+            repacked_fetch(&group[s], i + AHEAD, t);
+            repacked_load(q, &group[s], i, t);
             for (int k = 0; k < 8 && t == DTYPE_Q8_0; k++)
                 q[k] = _mm512_xor_si512(q[k], flip);
 #pragma GCC unroll 8
             for (int j = 0; j < rows; j++) {
-                __m512 sum = _mm512_mul_ps(own_sum(q, &x[j], i), _mm512_set1_ps(x[j].scale[i]));
+                __m512 sum =
+                    _mm512_mul_ps(repacked_sum(q, &x[j], i), _mm512_set1_ps(x[j].scale[i]));
                 acc[s * rows + j] = _mm512_fmadd_ps(sum, dw, acc[s * rows + j]);
             }
         }
@@ -112,43 +115,43 @@ INLINE void own_tile(float *y, size_t y_stride, const uint8_t *xp, int r, const 
 }
 
 /* Compute all outputs for rows r .. r + rows. */
-INLINE void own_rows(float *y, size_t y_stride, const uint8_t *xp, int r, const struct matrix *w,
-                     int o0, int o1, int rows, enum dtype t)
+INLINE void repacked_rows(float *y, size_t y_stride, const uint8_t *xp, int r,
+                          const struct matrix *w, int o0, int o1, int rows, enum dtype t)
 {
     int apart = rows <= STREAM_ROWS ? (o1 - o0) / (STREAMS * GROUP) * GROUP : 0;
     for (int o = o0; o < o0 + apart; o += GROUP)
-        own_tile(y, y_stride, xp, r, w, o, apart, o1, STREAMS, rows, t);
+        repacked_tile(y, y_stride, xp, r, w, o, apart, o1, STREAMS, rows, t);
     for (int o = o0 + STREAMS * apart; o < o1; o += GROUP)
-        own_tile(y, y_stride, xp, r, w, o, 0, o1, 1, rows, t);
+        repacked_tile(y, y_stride, xp, r, w, o, 0, o1, 1, rows, t);
 }
 
-INLINE void own_few(float *y, size_t y_stride, const uint8_t *xp, int r, int n,
-                    const struct matrix *w, int o0, int o1, enum dtype t)
+INLINE void repacked_few(float *y, size_t y_stride, const uint8_t *xp, int r, int n,
+                         const struct matrix *w, int o0, int o1, enum dtype t)
 {
     switch (n) {
     case 1:
-        own_rows(y, y_stride, xp, r, w, o0, o1, 1, t);
+        repacked_rows(y, y_stride, xp, r, w, o0, o1, 1, t);
         break;
     case 2:
-        own_rows(y, y_stride, xp, r, w, o0, o1, 2, t);
+        repacked_rows(y, y_stride, xp, r, w, o0, o1, 2, t);
         break;
     case 3:
-        own_rows(y, y_stride, xp, r, w, o0, o1, 3, t);
+        repacked_rows(y, y_stride, xp, r, w, o0, o1, 3, t);
         break;
     case 4:
-        own_rows(y, y_stride, xp, r, w, o0, o1, 4, t);
+        repacked_rows(y, y_stride, xp, r, w, o0, o1, 4, t);
         break;
     case 5:
-        own_rows(y, y_stride, xp, r, w, o0, o1, 5, t);
+        repacked_rows(y, y_stride, xp, r, w, o0, o1, 5, t);
         break;
     case 6:
-        own_rows(y, y_stride, xp, r, w, o0, o1, 6, t);
+        repacked_rows(y, y_stride, xp, r, w, o0, o1, 6, t);
         break;
     case 7:
-        own_rows(y, y_stride, xp, r, w, o0, o1, 7, t);
+        repacked_rows(y, y_stride, xp, r, w, o0, o1, 7, t);
         break;
     default:
-        own_rows(y, y_stride, xp, r, w, o0, o1, TILE, t);
+        repacked_rows(y, y_stride, xp, r, w, o0, o1, TILE, t);
         break;
     }
 }
@@ -158,16 +161,16 @@ INLINE void dots_of(float *y, size_t y_stride, const uint8_t *xp, int n, const s
                     int o0, int o1, enum dtype t)
 {
     if (n <= TILE) {
-        own_few(y, y_stride, xp, 0, n, w, o0, o1, t);
+        repacked_few(y, y_stride, xp, 0, n, w, o0, o1, t);
         return;
     }
     for (int o = o0; o < o1; o += PANEL)
         for (int r = 0; r < n; r += TILE)
-            own_few(y, y_stride, xp, r, min_int(TILE, n - r), w, o, min_int(o + PANEL, o1), t);
+            repacked_few(y, y_stride, xp, r, min_int(TILE, n - r), w, o, min_int(o + PANEL, o1), t);
 }
 
-void own_dots(float *y, size_t y_stride, const void *xp, int n, const struct matrix *w, int o0,
-              int o1)
+void repacked_dots(float *y, size_t y_stride, const void *xp, int n, const struct matrix *w, int o0,
+                   int o1)
 {
     switch (w->dtype) {
     case DTYPE_Q8_0:
@@ -203,16 +206,16 @@ static void run(float *y, size_t y_stride, const void *xp, int n, const struct m
                 int o1, void *scratch)
 {
     (void)scratch;
-    own_dots(y, y_stride, xp, n, w, o0, o1);
+    repacked_dots(y, y_stride, xp, n, w, o0, o1);
 }
 
-const struct matmul_kernel matmul_own_vnni = { .name = "own-vnni",
-                                               .in_multiple = BLOCK,
-                                               .row_step = 4,
-                                               .out_step = GROUP,
-                                               .packed_size = packed_size,
-                                               .scratch_size = no_scratch,
-                                               .pack = pack,
-                                               .run = run,
-                                               .own_size = own_size,
-                                               .own = own_take };
+const struct matmul_kernel matmul_repacked_vnni = { .name = "repacked-vnni",
+                                                    .in_multiple = BLOCK,
+                                                    .row_step = 4,
+                                                    .out_step = GROUP,
+                                                    .packed_size = packed_size,
+                                                    .scratch_size = no_scratch,
+                                                    .pack = pack,
+                                                    .run = run,
+                                                    .repacked_size = repacked_size,
+                                                    .repack = repack };
