@@ -2,8 +2,10 @@
  * that stands for an IPv4 one is judged as that. */
 #include "remote_rules.h"
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -73,21 +75,85 @@ static int split_port(const char *host, size_t *len)
     while (at > host && at[-1] >= '0' && at[-1] <= '9')
         at--;
     if (at == host || at[-1] != ':')
-        return memchr(host, ':', *len) && host[0] != '[' ? 0 : -1;
+        return -1;
     port = end - at <= 5 ? strtol(at, NULL, 10) : 0; /* "" is 0, too */
     *len = (size_t)(at - 1 - host);
     return port <= 65535 ? (int)port : 0;
+}
+
+/* "[...]" -> an address of IPv6 in the form in which it is usually written. */
+static bool parse_address6(char name[REMOTE_HOST_SIZE])
+{
+    char text[INET6_ADDRSTRLEN];
+    struct in6_addr a;
+    size_t n = strlen(name);
+    if (name[n - 1] != ']' || n - 2 >= sizeof text)
+        return false;
+    memcpy(text, name + 1, n - 2);
+    text[n - 2] = 0;
+    if (inet_pton(AF_INET6, text, &a) != 1 || !inet_ntop(AF_INET6, &a, text, sizeof text))
+        return false;
+    snprintf(name, REMOTE_HOST_SIZE, "[%s]", text);
+    return true;
+}
+
+/* Whether clients take the name for an address of IPv4: its last label is a number, as in
+ * 127.0.0.1, 127.1, 2130706433 and 0x7f.0x1 (WHATWG URL). 127.0.0.1.example.com is a name. */
+static bool ends_in_number(const char *name)
+{
+    const char *dot = strrchr(name, '.'), *last = dot ? dot + 1 : name;
+    size_t n = strlen(last);
+    return strspn(last, "0123456789") == n ||
+           (!strncmp(last, "0x", 2) && strspn(last + 2, "0123456789abcdef") == n - 2);
+}
+
+/* The n characters of a host, without a port. Only the usual form of an address is accepted, so
+ * that each address has one name here. */
+static bool parse_host(struct remote_host *out, const char *text, size_t n)
+{
+    char *name = out->name;
+    struct in_addr a;
+    if (n == 0 || n >= REMOTE_HOST_SIZE)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        name[i] = (char)(text[i] >= 'A' && text[i] <= 'Z' ? text[i] + 32 : text[i]);
+    name[n] = 0;
+    out->is_address = true;
+    if (name[0] == '[')
+        return parse_address6(name);
+    if (name[n - 1] == '.') /* a name that is complete */
+        name[--n] = 0;
+    if (n == 0 || name[0] == '.' || name[n - 1] == '.' || strstr(name, "..") ||
+        name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.")])
+        return false;
+    out->is_address = ends_in_number(name);
+    return !out->is_address || inet_pton(AF_INET, name, &a) == 1;
+}
+
+bool remote_domain_parse(struct remote_domain *out, const char *text)
+{
+    size_t n;
+    out->below = text[0] == '.';
+    text += out->below;
+    n = strlen(text);
+    out->host.port = split_port(text, &n);
+    return out->host.port != 0 && parse_host(&out->host, text, n) &&
+           !(out->below && out->host.is_address);
 }
 
 bool remote_host_allowed(const struct remote_host *host, const char *const *domains, int n)
 {
     size_t len = strlen(host->name);
     for (int i = 0; i < n; i++) {
-        size_t d = strlen(domains[i]);
-        int port = split_port(domains[i], &d);
-        bool below = domains[i][0] == '.' && len > d;
-        if ((port < 0 ? host->usual_port : port == host->port) && (below || len == d) &&
-            !strncasecmp(host->name + len - d, domains[i], d))
+        struct remote_domain d;
+        size_t tail;
+        if (!remote_domain_parse(&d, domains[i]) ||
+            (d.host.port < 0 ? !host->usual_port : d.host.port != host->port))
+            continue;
+        tail = strlen(d.host.name);
+        if (d.below ? !host->is_address && len > tail + 1 && host->name[len - tail - 1] == '.' &&
+                          !strcmp(host->name + len - tail, d.host.name)
+                    : !strcmp(host->name, d.host.name))
             return true;
     }
     return false;
@@ -106,14 +172,9 @@ bool remote_url_host(struct remote_host *out, const char *url)
         return false;
     at = url + (secure ? 8 : 7);
     n = strcspn(at, "/?#");
-    if (memchr(at, '@', n))
-        return false;
     port = split_port(at, &n);
-    if (port == 0 || n == 0 || n >= REMOTE_HOST_SIZE || (at[0] == '[') != (at[n - 1] == ']'))
+    if (port == 0 || !parse_host(out, at, n))
         return false;
-    for (size_t i = 0; i < n; i++)
-        out->name[i] = (char)(at[i] >= 'A' && at[i] <= 'Z' ? at[i] + 32 : at[i]);
-    out->name[n] = 0;
     out->port = port > 0 ? port : secure ? 443 : 80;
     out->usual_port = out->port == (secure ? 443 : 80);
     return true;

@@ -128,6 +128,83 @@ TEST(only_named_hosts_are_allowed)
     CHECK(!allowed("http://example.org/", domains, 0));
 }
 
+/* Hosts of URLs: what they are here, and whether that is an address. NULL: refused. */
+TEST(names_and_addresses_are_told_apart)
+{
+    static const struct {
+        const char *host, *name;
+        bool is_address;
+    } rows[] = {
+        { "127.0.0.1", "127.0.0.1", true },
+        { "8.8.8.8.", "8.8.8.8", true },
+        { "127.1", NULL, false },
+        { "127.0.1", NULL, false },
+        { "2130706433", NULL, false },
+        { "0x7f000001", NULL, false },
+        { "0X7F.1", NULL, false },
+        { "0x7f.0x1", NULL, false },
+        { "0x", NULL, false },
+        { "017700000001", NULL, false },
+        { "0177.0.0.1", NULL, false },
+        { "1.2.3.4.5", NULL, false },
+        { "256.1.1.1", NULL, false },
+        { "example.1", NULL, false },
+        { "127.0.0.1.example.com", "127.0.0.1.example.com", false },
+        { "10.0.0.1.nip.io", "10.0.0.1.nip.io", false },
+        { "0x7f.example", "0x7f.example", false },
+        { "3com.example", "3com.example", false },
+        { "1.2.3.4x", "1.2.3.4x", false },
+        { "0xyz", "0xyz", false },
+        { "1e100.net", "1e100.net", false },
+        { "[::ffff:127.0.0.1]", "[::ffff:127.0.0.1]", true },
+        { "[::FFFF:7f00:1]", "[::ffff:127.0.0.1]", true },
+        { "[0:0:0:0:0:0:0:1]", "[::1]", true },
+        { "[2600:0::1]", "[2600::1]", true },
+        { "[::1%25lo]", NULL, false },
+        { "[127.0.0.1]", NULL, false },
+        { "[]", NULL, false },
+        { "[", NULL, false },
+        { "::1", NULL, false },
+        { "%31%32%37.0.0.1", NULL, false },
+        { "a%2eexample.org", NULL, false },
+        { ".example.org", NULL, false },
+        { "example..org", NULL, false },
+        { "example.org..", NULL, false },
+        { ".", NULL, false },
+        { "*.example.org", NULL, false },
+        { "Example.ORG.", "example.org", false },
+        { "my_clips.example", "my_clips.example", false },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct remote_host host;
+        char url[80];
+        bool valid;
+        snprintf(url, sizeof url, "http://%s/x", rows[i].host);
+        valid = remote_url_host(&host, url);
+        CHECK_MSG(valid == (rows[i].name != NULL), "%s: %s", url, valid ? host.name : "refused");
+        if (valid && rows[i].name) {
+            CHECK_STR(host.name, rows[i].name);
+            CHECK_MSG(host.is_address == rows[i].is_address, "%s", url);
+        }
+    }
+}
+
+TEST(addresses_are_allowed_by_their_own_rule_alone)
+{
+    static const char *const domains[] = { "8.8.4.4", ".example.com", "[2600:0:0::1]" };
+    struct remote_domain d;
+    CHECK(allowed("http://8.8.4.4/", domains, 3));
+    CHECK(!allowed("http://8.8.4.5/", domains, 3));
+    CHECK(!allowed("http://8.8.4.4.example.org/", domains, 3));
+    CHECK(allowed("http://8.8.4.4.example.com/", domains, 3));
+    CHECK(allowed("http://[2600::0001]/", domains, 3));
+    CHECK(!allowed("http://[2600::2]/", domains, 3));
+    CHECK(!remote_domain_parse(&d, ".4.4"));
+    CHECK(!remote_domain_parse(&d, ".8.8.4.4"));
+    CHECK(!remote_domain_parse(&d, ".[::1]"));
+    CHECK(remote_domain_parse(&d, ".4.example"));
+}
+
 int main(int argc, char **argv)
 {
     return test_main(argc, argv);
