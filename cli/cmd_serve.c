@@ -237,6 +237,12 @@ int cmd_serve(int argc, char **argv)
         return options_misuse("serve", "--media-path: there is no directory \"%s\"", a.media_path);
     if (a.samples && !file_is_dir(a.samples))
         return options_misuse("serve", "--samples: there is no directory \"%s\"", a.samples);
+    for (int i = 0; i < a.domains.n; i++)
+        if (!serve_domain_is_valid(a.domains.items[i]))
+            return options_misuse("serve",
+                                  "--allow-domain: expected a host, such as example.org, "
+                                  "example.org:8080 or .example.org, but found \"%s\"",
+                                  a.domains.items[i]);
     serve_config_init(&c);
     r = configure(&a, &c);
     return r == OPTIONS_RUN ? serve_run(&c) : r;

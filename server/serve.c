@@ -4,6 +4,7 @@
 #include "serve.h"
 #include "host_rules.h"
 #include "json_memory.h"
+#include "remote_rules.h"
 
 #include "base/clock.h"
 #include "server.h"
@@ -47,6 +48,12 @@ void serve_config_init(struct serve_config *c)
     };
     c->method.size = sizeof c->method;
     pv_method_find(&c->method, "ar", NULL);
+}
+
+bool serve_domain_is_valid(const char *domain)
+{
+    struct remote_domain parsed;
+    return remote_domain_parse(&parsed, domain);
 }
 
 /* ---- limits ---- */

@@ -19,7 +19,7 @@ struct serve_config {
     const char *upload_dir;     /* NULL: a temporary one */
     const char *samples;        /* a directory with sample clips; NULL: none */
     const char *access_log;     /* NULL: stderr; "none": nowhere */
-    const char *const *domains; /* from which media may be fetched */
+    const char *const *domains; /* from which media may be fetched (serve_domain_is_valid) */
     int n_domains;
     const char *const *origins; /* other sites whose pages may use the server (CORS); "*": all */
     int n_origins;
@@ -40,6 +40,8 @@ struct serve_config {
 
 /* Set the defaults of everything except the models. */
 void serve_config_init(struct serve_config *c);
+/* Whether `domains` can have this: HOST or HOST:PORT, with a dot before it for the hosts below. */
+bool serve_domain_is_valid(const char *domain);
 /* Serve until a signal ends it. Prints errors; returns an exit status. */
 int serve_run(const struct serve_config *c);
 /* The libraries of the server with their versions, comma-separated. */

@@ -102,6 +102,14 @@ misuse serve_drain '--drain-seconds' serve --drain-seconds -1
 misuse serve_timeout '--client-timeout' serve --client-timeout 0
 misuse serve_media_path 'there is no directory "none-such"' serve --media-path none-such
 misuse serve_samples '--samples: there is no directory "none-such"' serve --samples none-such
+for domain in '' . 'http://example.org' example.org/clips 'example.org ' 'a b' '*.example.org' example.org: \
+    example.org:0 example.org:65536 example.org:http user@example.org a..b ..example.org ::1 '[::1' '[x]' \
+    127.1 0x7f.1 2130706433 .8.8 'example.org,example.net'; do
+    misuse "serve_domain_$domain" '--allow-domain: expected a host' serve -m x.gguf --port 0 --allow-domain "$domain"
+done
+for domain in example.org .example.org:8080 example.org. 127.0.0.1.example.com 8.8.8.8 '[2600::1]:81' 4chan.example; do
+    failure "serve_domain_$domain" 'x.gguf' serve -m x.gguf --port 0 --access-log none --allow-domain "$domain"
+done
 misuse serve_operand 'clip.mp4' serve clip.mp4
 misuse serve_cache_kv '--cache-dir' serve -m x.gguf --cache-kv
 failure serve_keys 'none-such' serve -m x.gguf --api-key-file none-such --port 0
