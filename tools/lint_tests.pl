@@ -1,8 +1,9 @@
 #!/usr/bin/perl
-# Part of `make lint`: every test is run by some target, and the lists of cases that are left out name
-# cases that exist: by `make test` (tests/only_all.txt) and by the sanitizers (tests/not_sanitized.txt). Reads the list of files from its command line, prints
-# violations as file:line: text, exits 1 when there is one. (The names of kernel checks are made when they
-# run: check_cudasim itself fails on a line that names none.)
+# Part of `make lint`: every test is run by some target, the tests that SECURITY.md names exist, and so do
+# the cases that are left out by `make test` (tests/only_all.txt) and by the sanitizers
+# (tests/not_sanitized.txt). Reads the list of files from its command line, prints violations as
+# file:line: text, exits 1 when there is one. (The names of kernel checks are made when they run:
+# check_cudasim itself fails on a line that names none.)
 use strict;
 use warnings;
 
@@ -53,8 +54,34 @@ for my $file (@ARGV) {
     violation($file, 1, "no target runs this test: $in does not have $text") if index(text_of($in), $text) < 0;
 }
 
+# Whether a file has this case: TEST(CASE); a command with the name as its first argument; or one with
+# "prefix_$word" in a loop over words.
+sub has_case
+{
+    my ($text, $case) = @_;
+    return 1 if $text =~ /^TEST\(\Q$case\E\)/m || $text =~ /^\s*\w+ (["']?)\Q$case\E\1(?:\s|$)/m;
+    while ($text =~ /"(\w+_)\$\{?(\w+)\}?"/g) {
+        my ($prefix, $word) = ($1, $2);
+        next if index($case, $prefix) != 0;
+        my $rest = substr $case, length $prefix;
+        return 1 if $text =~ /^\s*for $word in (?:[^\n;]* )?(["']?)\Q$rest\E\1[ ;]/m;
+    }
+    return 0;
+}
+
 my %seen;
-my $line;
+my $line = 0;
+for (split /\n/, text_of('SECURITY.md')) {
+    $line++;
+    while (/`(tests\/[\w.\/-]+)`(?:: `([^`]*)`)?/g) {
+        my ($file, $cases) = ($1, $2 // '');
+        violation('SECURITY.md', $line, "there is no $file"), next unless -e $file;
+        for my $case (split /, */, $cases) {
+            violation('SECURITY.md', $line, "$file has no case $case") unless has_case(text_of($file), $case);
+        }
+    }
+}
+
 for my $list (@lists) {
     $line = 0;
     for (split /\n/, text_of($list)) {
