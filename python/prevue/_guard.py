@@ -1,7 +1,10 @@
 """Calls of the library that read files, which Ctrl-C can end."""
 
+import ctypes
 import queue
+import sys
 import threading
+import warnings
 from typing import Any, Callable, Optional
 
 from . import _abi
@@ -16,6 +19,34 @@ PHASES = {
 Progress = Callable[[str, int, int], Any]
 
 
+#: Of pv_video_params.unsandboxed.
+Unsandboxed = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class Once:
+    """True for the first caller, of whichever thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def first(self) -> bool:
+        """Whether nobody has asked before."""
+        return self._lock.acquire(blocking=False)
+
+
+warned_of_no_sandbox = Once()
+
+
+def warn_of_no_sandbox(why: str) -> None:
+    """Once in a process, in the line of the program that called this package."""
+    if not warned_of_no_sandbox.first():
+        return
+    level, frame = 1, sys._getframe()
+    while frame.f_back and frame.f_globals.get("__package__") == __package__:
+        level, frame = level + 1, frame.f_back
+    warnings.warn("decoding without a sandbox: %s" % why, RuntimeWarning, stacklevel=level)
+
+
 class Guard:
     """Makes one call of the library on a thread of its own, while the caller's thread waits and reports progress.
 
@@ -26,15 +57,21 @@ class Guard:
 
     def __init__(self, on_progress: Optional[Progress] = None) -> None:
         self._on_progress = on_progress
-        self._events: "queue.SimpleQueue[Any]" = queue.SimpleQueue()  # (phase, done, total), None at the end
+        self._events: "queue.SimpleQueue[Any]" = queue.SimpleQueue()  # functions for the caller's thread, None at the end
         self._stop = False
         self._error: Optional[BaseException] = None
         self.progress = _abi.pv_progress_fn(self._progress)
+        self.unsandboxed = Unsandboxed(self._unsandboxed)
 
     def _progress(self, _: Any, phase: int, done: int, total: int) -> bool:
-        if self._on_progress:
-            self._events.put((PHASES.get(phase, ""), done, total))
+        on_progress = self._on_progress
+        if on_progress:
+            self._events.put(lambda: on_progress(PHASES.get(phase, ""), done, total))
         return not self._stop
+
+    def _unsandboxed(self, _: Any, why: int) -> None:
+        text = ctypes.string_at(why).decode("utf-8", "replace")
+        self._events.put(lambda: warn_of_no_sandbox(text))
 
     def run(self, function: Callable[[], Any]) -> bool:
         """For other callbacks: run it; False, which stops the library, when it has failed or the caller gave up."""
@@ -60,8 +97,7 @@ class Guard:
         try:
             thread.start()
             for event in iter(self._events.get, None):
-                if self._on_progress:
-                    self._on_progress(*event)
+                event()
         except BaseException:
             self._stop = True
             raise

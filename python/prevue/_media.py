@@ -30,7 +30,8 @@ class Video:
 
     `source` is a path, or the bytes of a file. `frames` says how many frames are taken, or `fps` how many a second
     (within `min_frames` and `max_frames`), from second `start` to `end`; what is left out is done as the model's family
-    does it. `sandbox` "auto" decodes in a helper process that can open no file, where that is possible; "on" insists.
+    does it. `sandbox` "auto" decodes in a helper process that can open no file, and warns once, with RuntimeWarning, where
+    the system has no sandbox for it; "on" insists.
     `untrusted` applies the limits of a server to size, duration and decoding time.
     """
 
@@ -141,7 +142,7 @@ class Prepared:
 
     def __init__(self, video: VideoLike, guard: Guard) -> None:
         lib = library()
-        self.keep: List[Any] = []
+        self.keep: List[Any] = [guard]
         self.params = lib.defaults(_abi.pv_video_params, "pv_video_params_init")
         self.path: Optional[bytes] = None
         self.data: Optional[bytes] = None
@@ -152,6 +153,7 @@ class Prepared:
         else:
             self._set_video(video if isinstance(video, Video) else Video(video))
         self.params.progress = guard.progress
+        self.params.unsandboxed = guard.unsandboxed
 
     def _set_video(self, video: Video) -> None:
         p = self.params

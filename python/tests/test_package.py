@@ -423,6 +423,69 @@ for read in (
         self.assertLess(resident() - before, 10 << 20)
 
 
+# Makes the system refuse filters of system calls, to this process and its children: prctl(PR_SET_SECCOMP) and seccomp
+# fail with EINVAL, as on a kernel without them.
+NO_FILTERS = """
+import ctypes, platform, struct
+numbers = {"x86_64": (157, 317), "aarch64": (167, 277)}[platform.machine()]
+rows = [
+    (0x20, 0, 0, 0), (0x15, 5, 0, numbers[1]), (0x15, 0, 3, numbers[0]),
+    (0x20, 0, 0, 16), (0x15, 2, 0, 22), (0x06, 0, 0, 0x7fff0000), (0x06, 0, 0, 0x7fff0000), (0x06, 0, 0, 0x00050016),
+]
+rules = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *row) for row in rows))
+program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(rows), ctypes.addressof(rules)))
+libc = ctypes.CDLL(None, use_errno=True)
+filtered = libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
+"""
+
+
+class Sandbox(unittest.TestCase):
+    def run_without(self, code):
+        """Python code where the system has no sandbox: its output."""
+        process = run(self, NO_FILTERS + "import warnings\nwarnings.simplefilter('always')\n" + code)
+        out, err = process.communicate(timeout=60)
+        if b"no filter" in out:
+            self.skipTest("this system filters no calls")
+        self.assertEqual(process.returncode, 0, err)
+        return out.decode(), err.decode()
+
+    def test_warning(self):
+        """One warning, in the line of the program, however many files are decoded; none where it was asked for."""
+        code = """
+if not filtered: print("no filter"), sys.exit()
+clip = prevue.Video(sys.argv[2], frames=2)
+print(len(prevue.frames(prevue.Video(sys.argv[2], frames=2, sandbox="off"))))
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    for _ in range(3): prevue.frames(clip)
+    engine = prevue.Engine(prevue.Model(sys.argv[1]), max_context=2048)
+    engine.describe(clip, max_tokens=1)
+    for w in said: print(w.category.__name__, w.filename, w.message)
+try:
+    prevue.frames(prevue.Video(sys.argv[2], frames=2, sandbox="on"))
+except prevue.PrevueError as e:
+    print(type(e).__name__, e)
+"""
+        out, _ = self.run_without(code)
+        self.assertRegex(
+            out, r"\A2\nRuntimeWarning <string> decoding without a sandbox: system calls cannot be filtered here: .*\n"
+            r"UnsupportedError .*system calls cannot be filtered here.*\n\Z"
+        )
+
+    def test_warning_as_error(self):
+        """Who makes errors of warnings gets one, and nothing is decoded."""
+        code = """
+if not filtered: print("no filter"), sys.exit()
+warnings.simplefilter("error")
+try:
+    print(len(prevue.frames(prevue.Video(sys.argv[2], frames=2))))
+except RuntimeWarning as e:
+    print("raised", e)
+"""
+        out, _ = self.run_without(code)
+        self.assertRegex(out, r"\Araised decoding without a sandbox: .*\n\Z")
+
+
 class Finding(unittest.TestCase):
     def test_library_is_named(self):
         code = "import os; os.environ['PREVUE_LIBRARY'] = '/no/such.so'\nprevue.library_version()"
