@@ -19,11 +19,14 @@ static inline struct model_file *model_file_of(const char *path, const char *mmp
     return mf;
 }
 
-static inline void same_vision_config(const struct vision_config *a, const struct vision_config *b)
+/* `a` written from `b`: the inner width of its MLPs may be rounded up to whole blocks of `to`. */
+static inline void same_vision_config(const struct vision_config *a, const struct vision_config *b,
+                                      enum dtype to)
 {
     CHECK(a->family == b->family);
     CHECK(a->hidden == b->hidden && a->n_layers == b->n_layers && a->n_heads == b->n_heads);
-    CHECK(a->head_dim == b->head_dim && a->ffn == b->ffn && a->out == b->out);
+    CHECK(a->head_dim == b->head_dim && a->out == b->out);
+    CHECK(a->ffn == (b->ffn + dtype_block(to) - 1) / dtype_block(to) * dtype_block(to));
     CHECK(a->patch == b->patch && a->image == b->image && a->temporal == b->temporal);
     CHECK(a->merge == b->merge && a->window == b->window && a->eps == b->eps);
     CHECK(!memcmp(a->full, b->full, (size_t)a->n_layers * sizeof *a->full));
@@ -62,6 +65,46 @@ static inline void same_tensor(const struct tensor *a, const struct tensor *b, e
     CHECK_MSG(a->size == size && !memcmp(a->data, want, size), "%s differs", a->name);
     free(x);
     free(want);
+}
+
+/* The tensor [rows, cols] (rows 0: a vector) as F32 with zeros where `t` has nothing; its data is
+ * of malloc. */
+static inline struct tensor padded_tensor(const struct tensor *t, int64_t rows, int64_t cols)
+{
+    int64_t has_rows = tensor_rows(t), has = tensor_cols(t), n = rows ? rows : 1;
+    float *x = tensor_numbers(t), *y = calloc((size_t)(n * cols), sizeof *y);
+    struct tensor out = *t;
+    for (int64_t r = 0; r < has_rows; r++)
+        memcpy(y + r * cols, x + r * has, sizeof *x * (size_t)has);
+    free(x);
+    out.dtype = DTYPE_F32;
+    out.dim[0] = rows ? rows : cols;
+    out.dim[1] = rows ? cols : 1;
+    out.data = y;
+    out.size = sizeof *y * (size_t)(n * cols);
+    return out;
+}
+
+/* A layer whose MLP was widened from `ffn` to `wide`, of the type `matrix` in all its matrices. */
+static inline void same_wide_layer(const struct vision_layer_tensors *a,
+                                   const struct vision_layer_tensors *b, int wide,
+                                   enum dtype matrix)
+{
+    const struct tensor *pairs[5][2] = { { a->up, b->up },
+                                         { a->gate, b->gate },
+                                         { a->down, b->down },
+                                         { a->up_bias, b->up_bias },
+                                         { a->gate_bias, b->gate_bias } };
+    for (int i = 0; i < 5; i++) {
+        const struct tensor *x = pairs[i][0], *y = pairs[i][1];
+        struct tensor want;
+        CHECK(!x == !y);
+        if (!x || !y)
+            continue;
+        want = padded_tensor(y, i > 2 ? 0 : i == 2 ? y->dim[0] : wide, i < 2 ? y->dim[1] : wide);
+        same_tensor(x, &want, i > 2 ? DTYPE_F32 : matrix);
+        free((void *)(uintptr_t)want.data);
+    }
 }
 
 /* Matrices and vectors of one struct of tensor pointers; matrices are of the type wanted where
@@ -129,7 +172,7 @@ static inline void same_tower(const struct model_file *a, const struct model_fil
     struct vision_tensors x = *model_file_vision_tensors(a), y = *model_file_vision_tensors(b);
     float p[2 * 3 * 64 * 64] = { 0 }, q[2 * 3 * 64 * 64] = { 0 };
     int n = c->temporal * 3 * c->patch * c->patch;
-    same_vision_config(c, model_file_vision(b));
+    same_vision_config(c, model_file_vision(b), type);
     for (int i = 0; i < c->hidden; i++) {
         uint8_t bytes[sizeof p];
         enum dtype to = type == DTYPE_F16 ? DTYPE_F16 : DTYPE_F32;
@@ -143,9 +186,14 @@ static inline void same_tower(const struct model_file *a, const struct model_fil
         same_tensor(x.position, y.position, DTYPE_F32);
     x.patch[0] = x.patch[1] = x.position = y.patch[0] = y.patch[1] = y.position = NULL;
     same_tensors(&x, &y, sizeof x, type);
-    for (int i = 0; i < c->n_layers; i++)
-        same_tensors(model_file_vision_layer(a, i), model_file_vision_layer(b, i),
-                     sizeof(struct vision_layer_tensors), type);
+    for (int i = 0; i < c->n_layers; i++) {
+        struct vision_layer_tensors l = *model_file_vision_layer(a, i);
+        struct vision_layer_tensors m = *model_file_vision_layer(b, i);
+        same_wide_layer(&l, &m, c->ffn, type);
+        l.up = l.gate = l.down = l.up_bias = l.gate_bias = NULL;
+        m.up = m.gate = m.down = m.up_bias = m.gate_bias = NULL;
+        same_tensors(&l, &m, sizeof l, type);
+    }
     same_hearing(a, b, type);
 }
 

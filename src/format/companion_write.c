@@ -13,7 +13,7 @@ static enum pv_status write_tensors(struct write_job *j, const struct companion_
         enum dtype to;
         if (!t)
             continue;
-        to = t->n_dims < 2 ? DTYPE_F32 : write_matrix_type(t, j->type);
+        to = t->n_dims < 2 ? DTYPE_F32 : write_matrix_type(tensor_cols(t), j->type);
         if (data)
             s = write_tensor(j, t, to, err);
         else

@@ -145,7 +145,8 @@ const char *model_file_vocab_reason(const struct model_file *mf);
 /* Write a model of either kind as GGUF. The tower goes into a second file in the same directory,
  * whose name is "mmproj-" followed by that of out_path; if one_file or family_tower.in_one_file is
  * true, it goes into the same file. 2-D weights become `type`, or F16 if their rows are not a
- * multiple of its block; norms and other 1-D tensors become F32. `watch` may be NULL. */
+ * multiple of its block; norms and other 1-D tensors become F32. The MLPs of a vision tower become
+ * vision_whole_ffn wide, by zeros. `watch` may be NULL. */
 enum pv_status model_file_write_gguf(const struct model_file *mf, const char *out_path,
                                      enum dtype type, bool one_file,
                                      const struct write_watch *watch, struct pv_error *err);

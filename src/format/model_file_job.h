@@ -18,9 +18,9 @@ struct write_job {
 };
 
 /* The type a matrix gets: rows that are not whole blocks cannot be quantised. */
-static inline enum dtype write_matrix_type(const struct tensor *t, enum dtype type)
+static inline enum dtype write_matrix_type(int64_t cols, enum dtype type)
 {
-    return tensor_cols(t) % dtype_block(type) ? DTYPE_F16 : type;
+    return cols % dtype_block(type) ? DTYPE_F16 : type;
 }
 
 /* Allocate the buffers of a job whose other fields are set. Fails if its type cannot be written;

@@ -65,7 +65,7 @@ static enum dtype new_type(const struct tensor *t, enum dtype type)
     for (size_t i = 0; i < sizeof exact / sizeof *exact; i++)
         if (ends(t->name, exact[i]))
             return DTYPE_F32;
-    return t->n_dims < 2 ? DTYPE_F32 : write_matrix_type(t, type);
+    return t->n_dims < 2 ? DTYPE_F32 : write_matrix_type(tensor_cols(t), type);
 }
 
 enum pv_status write_values(struct write_job *j, const float *values, int64_t n, enum dtype to,

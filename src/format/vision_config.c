@@ -156,3 +156,9 @@ enum pv_status vision_config_check(const struct vision_config *c, const char *wh
         return s;
     return c->family->tower->fixed ? check_fixed(c, where, err) : check_any_size(c, where, err);
 }
+
+int vision_whole_ffn(const struct vision_config *c, enum dtype t)
+{
+    int block = dtype_block(t);
+    return (c->ffn + block - 1) / block * block;
+}

@@ -4,6 +4,7 @@
 #define PV_FORMAT_VISION_CONFIG_H
 
 #include "format/audio_config.h"
+#include "tensor/dtype.h"
 
 struct family;
 
@@ -68,6 +69,9 @@ static inline int vision_row_size(const struct vision_config *c)
 {
     return c->out * (1 + c->n_deepstack);
 }
+
+/* The inner width of the layers' MLPs, rounded up to whole blocks of a type. */
+int vision_whole_ffn(const struct vision_config *c, enum dtype t);
 
 /* Check the bounds and relations that hold for every file format; `where` names the file. */
 enum pv_status vision_config_check(const struct vision_config *c, const char *where,

@@ -1,6 +1,11 @@
 /* The tower of a written model: its tensors under llama.cpp's names and in the types its loader
  * expects. Norms, biases, the newline and the position table stay exact; so does the patch
- * embedding but in F16 files, and it is written as one convolution per frame of a patch. */
+ * embedding but in F16 files, and it is written as one convolution per frame of a patch.
+ *
+ * In files of a type with blocks, the inner width of the layers' MLPs is rounded up to whole blocks
+ * (vision_whole_ffn): W_up and its gate get rows, and W_down columns, of zeros. A zero goes through
+ * GELU and through silu(0) * 0 as a zero, so the file is just a tower of that width with the same
+ * results, and no matrix of a layer has to stay F16. */
 #include "format/audio_file.h"
 #include "format/family.h"
 #include "format/model_file_job.h"
@@ -12,7 +17,10 @@
 
 void write_meta_tower(struct write_job *j)
 {
-    vision_config_gguf_write(&j->mf->vision, j->w);
+    struct vision_config c = j->mf->vision;
+
+    c.ffn = vision_whole_ffn(&c, j->type);
+    vision_config_gguf_write(&c, j->w);
 }
 
 static enum dtype patch_type(const struct write_job *j)
@@ -63,21 +71,60 @@ static enum pv_status write_patches(struct write_job *j, const char *name, bool 
     return s;
 }
 
+/* A dimension of a role as the file will have it. */
+static int64_t written_dim(const struct write_job *j, enum vision_dim d, int64_t now)
+{
+    return d == VDIM_FFN ? vision_whole_ffn(&j->mf->vision, j->type) : now;
+}
+
+/* `cols` numbers: those of row r of the tensor, and zeros where it has none. */
+static enum pv_status write_padded_row(struct write_job *j, const struct tensor *t, int64_t r,
+                                       int64_t cols, enum dtype to, struct pv_error *err)
+{
+    int64_t has = r < tensor_rows(t) ? tensor_cols(t) : 0;
+    const uint8_t *row = (const uint8_t *)t->data + (size_t)r * dtype_row_size(t->dtype, has);
+    enum pv_status s = PV_OK;
+
+    for (int64_t i = 0; i < cols && !s; i += JOB_CHUNK) {
+        int64_t n = cols - i < JOB_CHUNK ? cols - i : JOB_CHUNK, own = has - i < n ? has - i : n;
+        memset(j->values, 0, (size_t)n * sizeof *j->values);
+        if (own > 0)
+            row_to_f32(j->values, row + dtype_row_size(t->dtype, i), t->dtype, own);
+        s = write_values(j, j->values, n, to, t->name, err);
+    }
+    return s;
+}
+
+/* The tensor as one of [rows, cols]. */
+static enum pv_status write_padded(struct write_job *j, const struct tensor *t, enum dtype to,
+                                   int64_t rows, int64_t cols, struct pv_error *err)
+{
+    bool whole = cols == tensor_cols(t);
+    enum pv_status s = whole ? write_tensor(j, t, to, err) : PV_OK;
+
+    for (int64_t r = whole ? tensor_rows(t) : 0; r < rows && !s; r++)
+        s = write_padded_row(j, t, r, cols, to, err);
+    return s;
+}
+
 static enum pv_status write_role(struct write_job *j, const char *name, const struct vision_role *r,
                                  const void *tensors, bool data, struct pv_error *err)
 {
     bool exact = r->dim[1] == VDIM_NONE || r->dim[0] == VDIM_POSITIONS;
     const struct tensor *t;
+    int64_t rows, cols;
     enum dtype to;
 
     memcpy(&t, (const char *)tensors + r->slot, sizeof t);
-    to = exact ? DTYPE_F32 : write_matrix_type(t, j->type);
+    rows = r->dim[1] == VDIM_NONE ? 1 : written_dim(j, r->dim[0], tensor_rows(t));
+    cols = written_dim(j, r->dim[r->dim[1] != VDIM_NONE], tensor_cols(t));
+    to = exact ? DTYPE_F32 : write_matrix_type(cols, j->type);
     if (data)
-        return write_tensor(j, t, to, err);
+        return write_padded(j, t, to, rows, cols, err);
     if (r->fused && r->part > 1) /* its bytes follow those of the first part */
         return PV_OK;
-    const int64_t dim[2] = { (r->fused ? 3 : 1) * t->dim[0], t->dim[1] };
-    gguf_writer_tensor(j->w, name, to, t->n_dims, t->n_dims > 1 || r->fused ? dim : t->dim);
+    const int64_t dim[2] = { (r->fused ? 3 : 1) * (t->n_dims > 1 ? rows : cols), cols };
+    gguf_writer_tensor(j->w, name, to, t->n_dims, dim);
     return PV_OK;
 }
 
@@ -90,7 +137,9 @@ static enum pv_status write_audio_role(struct write_job *j, enum audio_group gro
     const struct tensor *t = audio_role_tensor(j->mf, group, layer, role);
     bool conv = r->dim[2] == ADIM_TAPS;
     bool matrix = r->dim[1] != ADIM_NONE && r->dim[2] == ADIM_NONE && r->dim[0] != ADIM_POSITIONS;
-    enum dtype to = conv ? patch_type(j) : matrix ? write_matrix_type(t, j->type) : DTYPE_F32;
+    enum dtype to = conv     ? patch_type(j)
+                    : matrix ? write_matrix_type(tensor_cols(t), j->type)
+                             : DTYPE_F32;
     char name[GGUF_MAX_NAME + 1];
 
     if (data)

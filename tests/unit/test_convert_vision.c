@@ -161,14 +161,14 @@ TEST(from_other_types)
         m.text.type = (int)from[k];
         struct model_file *old = open_tiny(&m, false);
         struct model_file *new = old ? convert(old, to[k]) : NULL;
-        const struct tensor *a = old ? model_file_vision_layer(old, 1)->up : NULL;
-        const struct tensor *b = new ? model_file_vision_layer(new, 1)->up : NULL;
+        const struct tensor *a = old ? model_file_vision_layer(old, 1)->o : NULL;
+        const struct tensor *b = new ? model_file_vision_layer(new, 1)->o : NULL;
         if (CHECK(a && b) && from[k] == to[k])
             CHECK(a->size == b->size && !memcmp(a->data, b->data, a->size));
         else if (a && b)
             same_tensor(b, a, to[k]);
         if (old && new)
-            same_vision_config(model_file_vision(new), model_file_vision(old));
+            same_vision_config(model_file_vision(new), model_file_vision(old), to[k]);
         model_file_close(&new);
         model_file_close(&old);
     }
