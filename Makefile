@@ -1,6 +1,6 @@
 # prevue: one non-recursive Makefile (GNU make).
 #
-#   make                 ./prevue                make test    set up, build, test every part
+#   make                 ./prevue, ./prevue-lab  make test    set up, build, test every part
 #   make check-quick     unit tests, kernels, lossless: a minute   make check-all   every test
 #   make CORE=1          the same with a C compiler alone (GGUF models, prompts as ids or prepared)
 #   make MPI=1           with ranks that mpirun starts (Open MPI); each kind of build has its own objects
@@ -77,10 +77,11 @@ SRC      := $(filter-out src/kernels/device_cuda_none.c,$(SRC))
 endif
 SRC      := $(filter-out src/dist/transport_$(if $(filter 1,$(MPI)),mpi_none,mpi).c,$(SRC))
 CLI_SRC     := $(sort $(wildcard cli/*.c))
+LAB_SRC     := $(sort $(wildcard lab/*.c)) # prevue-lab; its options and printing are those of cli
 ifeq ($(CORE),1)
-CLI_SRC     := $(filter-out cli/cmd_frames.c cli/cmd_view.c cli/cmd_prepare.c cli/view_%.c \
-                 cli/cmd_batch.c cli/batch_%.c cli/cmd_chat.c cli/chat_line.c,\
+CLI_SRC     := $(filter-out cli/cmd_frames.c cli/cmd_prepare.c cli/cmd_batch.c cli/batch_%.c cli/cmd_chat.c cli/chat_line.c,\
                  $(CLI_SRC))
+LAB_SRC     := $(filter-out lab/cmd_view.c lab/view_%.c lab/html.c,$(LAB_SRC))
 endif
 ifneq ($(CORE),1)
 SERVER_SRC  := $(filter-out server/remote_$(if $(CURL_FOUND),none,curl).c,$(sort $(wildcard server/*.c)))
@@ -100,8 +101,9 @@ else ifeq ($(CUDASIM),1)
 OBJ     += $(SIM_OBJ)
 endif
 CLI_OBJ := $(call objects,$(CLI_SRC))
+LAB_OBJ := $(call objects,$(LAB_SRC))
 SERVER_OBJ := $(call objects,$(SERVER_SRC)) $(if $(SERVER_SRC),$(BUILD)/page_files.o)
-ALL_OBJ := $(OBJ) $(CLI_OBJ) $(SERVER_OBJ) $(call objects,$(HELPER_SRC) $(MEDIA_SRC) $(BENCH_SRC) $(SPEED_SRC) $(RIG_SRC))
+ALL_OBJ := $(OBJ) $(CLI_OBJ) $(LAB_OBJ) $(SERVER_OBJ) $(call objects,$(HELPER_SRC) $(MEDIA_SRC) $(BENCH_SRC) $(SPEED_SRC) $(RIG_SRC))
 
 ARCHIVE   = $(BUILD)/libprevue.a
 MEDIA_OBJ = $(call objects,$(MEDIA_SRC))
@@ -117,7 +119,7 @@ BENCH     = $(patsubst bench/%.c,$(BUILD)/%,$(BENCH_SRC))
 MAKEFLAGS += --no-builtin-rules
 
 prevue: all
-all: $(BUILD)/prevue $(HELPER)
+all: $(BUILD)/prevue $(BUILD)/prevue-lab $(HELPER)
 	@for p in $^; do n=$${p##*/}; \
 	    cmp -s $$p $$n || { cp -f $$p $$n.new && mv -f $$n.new $$n; }; done
 
@@ -163,7 +165,7 @@ $(BUILD)/%.o: %.c $(BUILD)/flags | deps
 # plain C, which share nothing, and the simulated GPU's, whose lanes are one thread.
 ifdef PLAIN
 SAME = $(if $(SAN),$(wildcard src/kernels/$(ARCH)/*.c) $(if $(filter thread,$(SAN)),$(wildcard src/kernels/ref/*.c) $(addprefix cudasim/,$(SIM_SRC) $(CHECK_CUDA_CU))),\
-    $(filter-out $(shell grep -rl PV_CORE src cli bench),$(SRC) $(CLI_SRC) $(BENCH_SRC)))
+    $(filter-out $(shell grep -rl PV_CORE src cli lab bench),$(SRC) $(CLI_SRC) $(LAB_SRC) $(BENCH_SRC)))
 $(patsubst %,$(BUILD)/%.o,$(basename $(SAME))): $(BUILD)/%.o: $(PLAIN)/%.o
 	@mkdir -p $(@D)
 	@ln -f $< $@
@@ -209,9 +211,18 @@ $(BUILD)/page_files.c: $(PAGE) server/page tools/embed.sh
 $(BUILD)/page_files.o: $(BUILD)/page_files.c server/page.h
 	$(call say,CC)$(COMPILE) -I. -c -o $@ $<
 $(BUILD)/cli/cmd_serve.o $(BUILD)/cli/cmd_version.o: TEST_INC = -I.
+$(LAB_OBJ): TEST_INC = -Icli
 
 $(BUILD)/prevue: $(CLI_OBJ) $(SERVER_OBJ) $(ARCHIVE)
 	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS) $(SERVER_LIBS)
+
+# What the laboratory takes of cli: the linker leaves out the commands of prevue.
+$(BUILD)/cli.a: $(filter-out %/main.o,$(CLI_OBJ))
+	@rm -f $@
+	$(call say,AR)$(AR) rcs $@ $^
+
+$(BUILD)/prevue-lab: $(LAB_OBJ) $(BUILD)/cli.a $(ARCHIVE)
+	$(call say,LINK)$(LINK) -o $@ $^ $(LIBS)
 
 $(BUILD)/prevue_mpi: $(CLI_OBJ) $(SERVER_OBJ) $(filter-out %/transport_mpi_none.o,$(OBJ)) \
     $(BUILD)/src/dist/transport_mpi.o $(BUILD)/build_id.o
@@ -277,6 +288,6 @@ format:
 	python3 python/make_abi.py
 
 clean:
-	rm -rf build prevue prevue-media
+	rm -rf build prevue prevue-lab prevue-media
 
 -include $(ALL_OBJ:.o=.d)

@@ -1,4 +1,4 @@
-"""Means over clips with bootstrap intervals, from the rows of `prevue bench --csv`.
+"""Means over clips with bootstrap intervals, from the rows of `prevue-lab bench --csv`.
 
 A figure of several clips is a quotient of sums (doc/bench.md), so long answers weigh more; the
 interval is that of the quotient when clips are drawn again, with replacement. Of every method also

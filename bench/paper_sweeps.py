@@ -1,4 +1,4 @@
-"""What bench/paper varies: for each paper panels of curves, each point a method of `prevue bench`
+"""What bench/paper varies: for each paper panels of curves, each point a method of `prevue-lab bench`
 (NAME+OPTION=VALUE, doc/bench.md), and the numbers that the paper itself reports for such a figure.
 
 The papers' numbers are accepted drafted tokens a pass unless a panel says otherwise; where a paper

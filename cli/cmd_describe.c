@@ -1,7 +1,7 @@
 /* prevue describe: answers questions about videos and pictures. Further questions use the same
  * session, so the video is decoded, encoded and prefilled once. */
 #include "answer.h"
-#include "bench_report.h"
+#include "comparison.h"
 #include "model_advice.h"
 #include "option_groups.h"
 #include "prepared.h"

@@ -50,7 +50,7 @@ const struct option_set prepare_options = {
     .max_operands = MAX_ARGS,
     .examples = "  prevue prepare clip.mp4 -p 'Who enters?' -m large.gguf -o clip.pvin\n"
                 "  prevue describe clip.pvin -m large.gguf -d small.gguf\n"
-                "  prevue bench clip.pvin -m large.gguf -d small.gguf --methods sd,specvlm\n",
+                "  prevue-lab bench clip.pvin -m large.gguf -d small.gguf --methods sd,specvlm\n",
 };
 
 /* The whole question in the session. */

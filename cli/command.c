@@ -18,7 +18,7 @@
 int report(const char *fmt, ...)
 {
     va_list ap;
-    fputs("prevue: ", stderr);
+    fprintf(stderr, "%s: ", program.name);
     va_start(ap, fmt);
     shown_vprintf(stderr, fmt, ap);
     va_end(ap);

@@ -5,31 +5,15 @@
 #include "base/buf.h"
 #include "options.h"
 #include "prevue/prevue.h"
-
-#include <stdio.h>
-
-struct command {
-    const char *name, *summary;
-    int (*run)(int argc, char **argv); /* argv[0] is the command's name; returns the exit status */
-    const struct option_set *set;
-};
-
-/* The commands in the order of the help; NULL past the last. */
-const struct command *command_at(int i);
-/* NULL if there is no command of this name. */
-const struct command *find_command(const char *name);
-/* Report that there is no such command; returns 2. */
-int unknown_command(const char *name);
-void print_commands(FILE *to);
+#include "program.h"
 
 extern const struct option_set describe_options, frames_options, generate_options, tokenize_options,
-    inspect_options, convert_options, view_options, bench_options, prepare_options, serve_options,
-    batch_options, chat_options, models_options, version_options, help_options;
+    inspect_options, convert_options, prepare_options, serve_options, batch_options, chat_options,
+    models_options, version_options, help_options;
 
 int cmd_describe(int argc, char **argv);
 int cmd_chat(int argc, char **argv);    /* not in a CORE build */
 int cmd_frames(int argc, char **argv);  /* not in a CORE build */
-int cmd_view(int argc, char **argv);    /* not in a CORE build */
 int cmd_prepare(int argc, char **argv); /* not in a CORE build */
 int cmd_batch(int argc, char **argv);   /* not in a CORE build */
 int cmd_generate(int argc, char **argv);
@@ -37,7 +21,6 @@ int cmd_tokenize(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
 int cmd_models(int argc, char **argv);
-int cmd_bench(int argc, char **argv);
 int cmd_serve(int argc, char **argv); /* in a CORE build it reports that it is missing */
 
 int cmd_version(int argc, char **argv);
@@ -47,7 +30,7 @@ int cmd_help(int argc, char **argv);
 enum { EXIT_FAILED = 1, EXIT_MISUSED = 2, EXIT_CLOSED_PIPE = 141 };
 enum { MAX_TEXT = 256 << 20 }; /* bytes of one text read from a file or standard input */
 
-/* Print "prevue: SENTENCE" on stderr; returns 1. */
+/* Print "prevue: SENTENCE", with the program's name, on stderr; returns 1. */
 int report(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Report that a model has no tokenizer, and what to do instead; returns 1. */

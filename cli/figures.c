@@ -119,6 +119,16 @@ double total_seconds(const struct figures *f)
            f->v[FIG_DRAFT_VISION_S] + f->v[FIG_DRAFT_PREFILL_S] + f->v[FIG_DECODE_S];
 }
 
+double decode_speedup(const struct figures *mine, const struct figures *plain)
+{
+    return quotient(tokens_per_second(mine), tokens_per_second(plain));
+}
+
+double total_speedup(const struct figures *mine, const struct figures *plain)
+{
+    return quotient(total_seconds(plain), total_seconds(mine));
+}
+
 void parallel_json(struct buf *b, const struct figures *f, double clips)
 {
     buf_printf(b,

@@ -64,6 +64,12 @@ double acceptance(const struct figures *f);
 double tokens_per_second(const struct figures *f);
 double agreement(const struct figures *f);     /* of lossy answers with the lossless ones */
 double total_seconds(const struct figures *f); /* from opening the video to the last token */
+/* Compared with plain decoding: the ratio of tokens per second (not of seconds, because answers
+ * with simulated or rejection acceptance have other lengths), and the ratio of the times from
+ * opening the video to the last token. */
+double decode_speedup(const struct figures *mine, const struct figures *plain);
+double total_speedup(const struct figures *mine, const struct figures *plain);
+
 /* Adds "parallel":{...}, a member of a JSON object; f: sums over `clips` clips. */
 void parallel_json(struct buf *b, const struct figures *f, double clips);
 /* a / b; 0 if b is not positive. */

@@ -6,6 +6,7 @@
 
 #include "base/utf8.h"
 #include "prevue/prevue.h"
+#include "program.h"
 #include "shown.h"
 
 #include <errno.h>
@@ -27,14 +28,12 @@ const struct option help_all_option = { .name = "help-all",
 int options_misuse(const char *command, const char *fmt, ...)
 {
     va_list ap;
-    fputs("prevue", stderr);
-    if (command)
-        fprintf(stderr, " %s", command);
-    fputs(": ", stderr);
+    fprintf(stderr, "%s%s%s: ", program.name, command ? " " : "", command ? command : "");
     va_start(ap, fmt);
     shown_vprintf(stderr, fmt, ap);
     va_end(ap);
-    fprintf(stderr, "; see 'prevue help%s%s'\n", command ? " " : "", command ? command : "");
+    fprintf(stderr, "; see '%s help%s%s'\n", program.name, command ? " " : "",
+            command ? command : "");
     return 2;
 }
 
@@ -467,7 +466,7 @@ void options_help(const struct option_set *set, bool all)
     int left_out = 0;
     while (*usage) {
         int n = (int)strcspn(usage, "\n");
-        printf("%-6s prevue %s %.*s\n", lead, set->command, n, usage);
+        printf("%-6s %s %s %.*s\n", lead, program.name, set->command, n, usage);
         usage += n + (usage[n] == '\n');
         lead = "";
     }
@@ -484,8 +483,8 @@ void options_help(const struct option_set *set, bool all)
     print_option(&help_option);
     print_option(&help_all_option);
     if (left_out)
-        printf("\n%d more options tune drafting, memory and limits: 'prevue %s --help-all'.\n",
-               left_out, set->command);
+        printf("\n%d more options tune drafting, memory and limits: '%s %s --help-all'.\n",
+               left_out, program.name, set->command);
     if (set->examples)
         printf("\nexamples:\n%s", set->examples);
 }

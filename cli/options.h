@@ -102,7 +102,7 @@ void option_text(const struct option *o, char *out);
 /* The enum pv_drafter of a name; -1: unknown, or not available as an option. */
 int option_drafter(const char *name);
 
-/* Report a misuse of `command` (NULL: of prevue itself) on stderr, with a pointer to its help.
+/* Report a misuse of `command` (NULL: of the program itself) on stderr, with a pointer to its help.
  * Returns 2. */
 int options_misuse(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -19,8 +19,8 @@ die()
     exit 1
 }
 
-for file in ./prevue models/nano.gguf models/nano-draft.gguf models/nano-head.gguf $clip.mp4 $clip.json $short.mp4; do
-    [ -s "$file" ] || die "$file is missing (./prevue comes from 'make', the rest from the repository)"
+for file in ./prevue ./prevue-lab models/nano.gguf models/nano-draft.gguf models/nano-head.gguf $clip.mp4 $clip.json $short.mp4; do
+    [ -s "$file" ] || die "$file is missing (the programs come from 'make', the rest from the repository)"
 done
 
 # The true answer to a question of the clip's .json.
@@ -54,9 +54,9 @@ fastest()
 
 echo "Which method is fastest on this machine? (some ten seconds)"
 echo
-echo "\$ ./prevue bench --videos $clip.mp4 --methods $methods --repeat 3"
+echo "\$ ./prevue-lab bench --videos $clip.mp4 --methods $methods --repeat 3"
 echo
-./prevue bench --videos $clip.mp4 --methods $methods --repeat 3 --csv "$dir/bench.csv" \
+./prevue-lab bench --videos $clip.mp4 --methods $methods --repeat 3 --csv "$dir/bench.csv" \
     >"$dir/bench" 2>&1 || die "$(tail -n 1 "$dir/bench")"
 cut -c 1-160 "$dir/bench" | sed 's/^/    /'
 fastest "$dir/bench.csv" >"$dir/best" || die "a method gave another answer: this must never happen"

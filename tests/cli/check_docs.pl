@@ -1,22 +1,22 @@
 #!/usr/bin/perl
 # Checks that what the documentation names exists.
 #
-#   check_docs.pl ROOT PREVUE FILE.md...        prints each mistake as file:line: text; exits 1 if there is one
+#   check_docs.pl ROOT PREVUE PREVUE-LAB FILE.md...        prints each mistake as file:line: text; exits 1 if there is one
 #
 # Looked at are links, code spans (`...`) and code blocks:
 #   - links to files, and to headings of Markdown files
 #   - paths that begin with a folder of the repository; * and <name> stand for anything, {a,b} for either.
 #     build/ is not looked at
 #   - names of C and CUDA files and of stored measurements without a folder: one file of that name must exist
-#   - `prevue COMMAND --option`: the command and its options, and the value where the help lists all values
+#   - `prevue COMMAND --option` and the same of prevue-lab: the command and its options, and the value where the help lists all values
 #   - `--option` alone: an option of some command, or one that a program or script of the repository reads
 #   - `make TARGET VARIABLE=...`: targets and variables of the Makefile and tools/make
 use strict;
 use warnings;
 
-my ($root, $prevue, @files) = @ARGV;
+my ($root, $prevue, $lab, @files) = @ARGV;
 my $folders = join '|', map { quotemeta }
-    qw(src doc cli server bench tests tools models samples examples include helper python .ci);
+    qw(src doc cli lab server bench tests tools models samples examples include helper python .ci);
 # Names of files that belong to a user or to another project, and options of other programs.
 my %foreign_file = map { $_ => 1 } qw(example.c program.c src/models/qwen3moe.cpp src/models/qwen3vlmoe.cpp);
 my %foreign_option = map { $_ => 1 } qw(--pure --help);
@@ -50,7 +50,7 @@ my (@all, %base);
             next if $name eq '.' || $name eq '..';
             my $path = "$folder/$name";
             my $short = substr $path, length($root) + 1;
-            next if $short =~ m{^(?:\.git|build|prevue|prevue-media)$} || $name eq '__pycache__';
+            next if $short =~ m{^(?:\.git|build|prevue|prevue-lab|prevue-media)$} || $name eq '__pycache__';
             if (-d $path) {
                 push @folders, $path;
             } else {
@@ -61,13 +61,18 @@ my (@all, %base);
     }
 }
 
-# Commands; of each its options with, where the help lists them, their values.
+# Commands of the programs; of each its options with, where the help lists them, their values.
 my (%command, %any_option);
-for (split /\n/, `'$prevue' help`) {
-    $command{$1} = {} if /^  ([a-z]+)  /;
+for (['prevue', $prevue], ['prevue-lab', $lab]) {
+    my ($name, $program) = @$_;
+    my @commands = map { /^  ([a-z]+)  / ? $1 : () } split /\n/, `'$program' help`;
+    @commands or die "$program help lists no command\n";
+    $command{"$name $_"} = options_of("'$program' help $_", "'$program' $_ --help-all 2>/dev/null") for @commands;
 }
-for my $c (keys %command) {
-    my $text = `'$prevue' help $c` . `'$prevue' $c --help-all 2>/dev/null`;
+
+sub options_of
+{
+    my %found;
     my ($value, @names) = ('');
     my $close = sub {
         $value =~ s/\s+/ /g;
@@ -75,12 +80,12 @@ for my $c (keys %command) {
         s/\.$// for @also;
         my $values = $value =~ /\bOne of: ([\w .,-]+?)\.(?: |$)/ ? $1 : undef;
         for my $n (@names, @also) {
-            $command{$c}{$n} = $values;
+            $found{$n} = $values;
             $any_option{$n} = 1;
         }
         ($value, @names) = ('');
     };
-    for (split /\n/, $text) {
+    for (map { split /\n/, `$_` } @_) {
         if (/^ {2,6}(?:(-\w+), )?(--?[\w-]+)(.*)/) {
             $close->();
             @names = grep { defined } $1, $2;
@@ -92,13 +97,13 @@ for my $c (keys %command) {
         }
     }
     $close->();
-    $command{$c}{'--help'} = $command{$c}{'-h'} = undef;
+    $found{'--help'} = $found{'-h'} = undef;
+    return \%found;
 }
-%command or die "$prevue help lists no command\n";
 
 # Words that programs and scripts of the repository read as options.
 my %script_option;
-for my $f (grep { m{^(?:bench|tools|tests|examples|cli|server|\.ci|python)/} && !/\.(?:md|gguf|mp4|json)$/ } @all) {
+for my $f (grep { m{^(?:bench|tools|tests|examples|cli|lab|server|\.ci|python)/} && !/\.(?:md|gguf|mp4|json)$/ } @all) {
     next if $f =~ m{^tests/(?:golden|data|fuzz/corpus)/};
     my $text = slurp_bytes("$root/$f");
     $script_option{$_} = 1 for $text =~ /(--[a-z][\w-]*)/g;
@@ -190,7 +195,7 @@ sub check_prevue
     my ($command, $rest) = @_;
     my $known = $command{$command};
     if (!$known) {
-        mistake("there is no command prevue $command");
+        mistake("there is no command $command");
         return;
     }
     $rest =~ s/'[^']*'|"[^"]*"|\$\([^)]*\)/TEXT/g;
@@ -199,13 +204,13 @@ sub check_prevue
     for my $i (0 .. $#words) {
         my ($option, $value) = $words[$i] =~ /^(--?[a-zA-Z][\w-]*)(?:=(.*))?$/ or next;
         if (!exists $known->{$option}) {
-            mistake("prevue $command has no option $option");
+            mistake("$command has no option $option");
             next;
         }
         my $values = $known->{$option} or next;
         $value //= $words[$i + 1] // '';
         next unless $value =~ /^[a-z][a-z0-9_-]*$/;
-        mistake("prevue $command $option takes one of: $values; not $value")
+        mistake("$command $option takes one of: $values; not $value")
             unless grep { $_ eq $value } split /[ ,]+/, $values;
     }
 }
@@ -220,8 +225,8 @@ sub check_make
         $word =~ s/[.,:;)]+$//;
         if ($word =~ /^([A-Za-z_]\w*)=/) {
             mistake("the Makefile has no variable $1") unless $variable{$1};
-        } elsif ($word =~ m{^build/(?:[\w]+/)*([\w]+)$}) {
-            mistake("make $word: there is no $1.c") unless $1 eq 'prevue' || $base{"$1.c"};
+        } elsif ($word =~ m{^build/(?:[\w]+/)*([\w-]+)$}) {
+            mistake("make $word: there is no $1.c") unless $1 =~ /^prevue/ || $base{"$1.c"};
         } elsif ($word =~ /^[a-z][\w-]*$/) {
             mistake("the Makefile has no target $word") unless $target{$word};
         } else {
@@ -236,8 +241,8 @@ sub check_code
     my ($code, $is_span) = @_;
     check_word($_) for split /[\s=]+/, $code;
     return if $code =~ $foreign_program;
-    while ($code =~ m{(?:^|[\s(\$])(?:\./|build/(?:\w+/)*)?prevue\s+([a-z]+)(?=\s|$)([^`]*)}g) {
-        check_prevue($1, $2);
+    while ($code =~ m{(?:^|[\s(\$])(?:\./|build/(?:\w+/)*)?(prevue(?:-lab)?)\s+([a-z]+)(?=\s|$)([^`]*)}g) {
+        check_prevue("$1 $2", $3);
     }
     if ($code =~ m{^(?:\$ |[A-Z_]+=\S+ |sudo )*make((?:\s.*)?)$}s) {
         check_make($1);

@@ -6,6 +6,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${BUILD:-build}
 case $build in /*) ;; *) build=$root/$build ;; esac
 core=$build/core/prevue
+core_lab=$build/core/prevue-lab
 full=$build/prevue
 dir=$(mktemp -d "${TMPDIR:-/tmp}/prevue-core-XXXXXX") || exit 1
 trap 'rm -rf "$dir"' EXIT
@@ -42,9 +43,20 @@ same_ids()
 
 one_sentence() # STATUS ARGS...: fails with that status and one line on stderr
 {
-    want=$1
-    shift
-    "$core" "$@" >"$dir/out" 2>"$dir/err"
+    fails_with "$core" "$@"
+}
+
+lab_sentence() # the same of prevue-lab
+{
+    fails_with "$core_lab" "$@"
+}
+
+fails_with() # PROGRAM STATUS ARGS...
+{
+    program=$1
+    want=$2
+    shift 2
+    "$program" "$@" >"$dir/out" 2>"$dir/err"
     got=$?
     cat "$dir/err"
     [ $got -eq "$want" ] && [ "$(wc -l <"$dir/err")" -eq 1 ]
@@ -70,7 +82,7 @@ prepared()
 
 prepared_bench()
 {
-    "$core" bench "$dir/film.pvin" -m "$dir/v.gguf" -d "$dir/v.gguf" --methods sd,specvlm,pearl \
+    "$core_lab" bench "$dir/film.pvin" -m "$dir/v.gguf" -d "$dir/v.gguf" --methods sd,specvlm,pearl \
         -n 16 --ignore-eos -r 1 >"$dir/out" && [ "$(grep -c ' yes ' "$dir/out")" -eq 4 ]
 }
 
@@ -85,6 +97,7 @@ check video_is_refused one_sentence 1 describe x -m "$dir/m.gguf"
 check prepared prepared
 check prepared_bench prepared_bench
 check serve_is_left_out one_sentence 1 serve
+check view_is_left_out lab_sentence 2 view x
 check prepare_is_left_out one_sentence 2 prepare x -o y.pvin
 check video_is_still_refused one_sentence 1 describe "$dir/film.y4m" -m "$dir/v.gguf"
 check text_is_refused one_sentence 1 generate -m "$dir/m.gguf" -p hello

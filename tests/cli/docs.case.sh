@@ -2,7 +2,7 @@
 
 pages=$(cd "$root" && find . -name '*.md' -not -path './build/*' -not -path './.*/*' | sed 's|^\./||' | LC_ALL=C sort)
 ran="check_docs.pl, all pages"
-perl "$here/check_docs.pl" "$root" "$prevue" $pages >out 2>err
+perl "$here/check_docs.pl" "$root" "$prevue" "$lab" $pages >out 2>err
 status=$? why=
 [ "$(echo "$pages" | wc -l)" -ge 20 ] || why="there are few pages: $pages"
 [ "$status" -eq 0 ] && [ ! -s err ] || why="a page names what does not exist"
@@ -36,13 +36,17 @@ Run `make GONE=1`.
     ./prevue describe clip.mp4 \
         --frobnicate
 
-`src/here.c`, `src/<name>.c`, `src/*.c`, [here](wrong.md), `prevue describe --frames 3`, `make here CC=gcc`
+Run `prevue bench clips`.
+
+Run `prevue-lab bench clips --frobnicate`.
+
+`src/here.c`, `src/<name>.c`, `src/*.c`, [here](wrong.md), `prevue describe --frames 3`, `prevue-lab bench --frames 3`, `make here CC=gcc`
 EOF
 ran="check_docs.pl page/wrong.md"
-perl "$here/check_docs.pl" "$dir/page" "$prevue" wrong.md >out 2>err
+perl "$here/check_docs.pl" "$dir/page" "$prevue" "$lab" wrong.md >out 2>err
 status=$? why=
 wrong=$(sed 's/^wrong.md:\([0-9]*\):.*/\1/' out | tr '\n' ' ')
-[ "$wrong" = "1 3 5 7 9 11 13 15 17 19 22 " ] || why="mistakes on lines $wrong"
+[ "$wrong" = "1 3 5 7 9 11 13 15 17 19 22 24 26 " ] || why="mistakes on lines $wrong"
 [ "$status" -eq 1 ] && [ ! -s err ] || why="exit status is not 1"
 verdict docs_mistakes_are_found "$why"
 

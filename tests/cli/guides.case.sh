@@ -73,7 +73,7 @@ completes()
 verdict bash_registered "$(bash -c '. ./prevue.bash && complete -p prevue' 2>&1 | grep -q -- '-F _prevue' || echo 'it is not')"
 mkdir -p shelf/below
 : >'shelf/a clip.mp4'
-completes commands 'batch bench' prevue b
+completes commands 'chat convert' prevue c
 completes all_options "$({ options_of convert; echo -h; } | LC_ALL=C sort | tr '\n' ' ' | sed 's/ $//')" \
     prevue convert -
 completes one_option '--max-connections' prevue serve --max-co
@@ -84,7 +84,7 @@ completes choice_joined_empty 'auto bf16 f16 f32' prevue describe --kv-type =
 completes method 'specvlm' prevue describe --method spec
 completes view 'window-back' prevue describe --view window-b
 completes drafter 'ngram none' prevue describe --drafter n
-completes method_list 'ar,specvlm' prevue bench --methods ar,specv
+completes method_list 'ar,specvlm' prevue describe --compare ar,specv
 completes file 'shelf/a clip.mp4 shelf/below' prevue describe -m shelf/
 completes directory 'shelf/below' prevue serve --media-path shelf/
 completes operand 'shelf/a clip.mp4 shelf/below' prevue describe --stats shelf/

@@ -10,6 +10,33 @@ verdict no_command "$why"
 misuse unknown_command 'unknown command "generat" .did you mean generate' generat
 misuse unknown_far_command 'unknown command "xyzzy"' xyzzy
 misuse empty_command 'unknown command ""' ''
+# The commands of the laboratory were commands of prevue.
+for words in 'bench --videos x' 'view x -o y.png' 'help bench' 'help view'; do
+    run_program "$prevue" $words
+    name=${words#help }
+    why=$(one_sentence "^prevue: the command ${name%% *} has moved: it is now 'prevue-lab ${name%% *}'; see 'prevue help'\$")
+    [ "$status" -eq 2 ] || why="exit status is not 2"
+    verdict "moved_$(echo "$words" | cut -d ' ' -f 1,2 | tr ' ' _)" "$why"
+done
+for words in describe --help version; do
+    run_program "$lab" $words
+    why=
+    case $words-$status in
+    describe-2 | version-2) why=$(one_sentence '^prevue-lab: unknown command ') ;;
+    --help-0) grep -q '^usage: prevue-lab COMMAND' out || why="no usage" ;;
+    *) why="exit status is $status" ;;
+    esac
+    verdict "lab_$words" "$why"
+done
+run_program "$lab" --version
+why=
+grep -qE '^prevue-lab [0-9]+\.[0-9]+' out || why="no version"
+verdict lab_version_option "$why"
+run_program "$lab" help bench extra
+why=$(one_sentence 'unexpected argument "extra"; see .prevue-lab help help')
+[ "$status" -eq 2 ] || why="exit status is not 2"
+verdict lab_help_two_commands "$why"
+
 misuse unknown_option 'unknown option --temprature .did you mean --temperature' generate --temprature 1
 misuse unknown_letter 'unknown option -Z' generate -Z
 misuse unknown_option_with_value 'unknown option --colour;' generate --colour=red
@@ -68,8 +95,8 @@ misuse convert_no_output 'output file is missing' convert a --type f16
 misuse convert_no_type 'no type' convert a b
 misuse convert_type '--type takes one of: f32 f16 bf16 q8_0 q4_0 q4_1 q5_1; not "q9"' convert a b --type q9
 misuse help_unknown 'unknown command "me"' help me
-misuse help_two_commands 'unexpected argument "bench"' help view bench
-misuse help_of_two_kinds 'one of a command, --man and --completions' help view --man
+misuse help_two_commands 'unexpected argument "batch"' help serve batch
+misuse help_of_two_kinds 'one of a command, --man and --completions' help serve --man
 misuse help_shell 'takes one of: bash zsh fish; not "tcsh"' help --completions tcsh
 misuse version_argument 'unexpected argument' version 2
 
@@ -77,8 +104,8 @@ succeeds help '^usage: prevue COMMAND' help
 succeeds help_option '^usage: prevue COMMAND' --help
 succeeds version '^prevue [0-9]+\.[0-9]+' version
 succeeds version_option '^prevue [0-9]+\.[0-9]+' --version
-for command in serve describe chat models bench frames generate tokenize inspect convert; do
-    succeeds "help_$command" "^usage: prevue $command" help "$command"
+for command in serve describe chat models bench view frames generate tokenize inspect convert; do
+    succeeds "help_$command" "^usage: prevue(-lab)? $command" help "$command"
     cp out help.txt
     output "help_all_of_$command" help.txt "$command" --help-all
     run "$command" --help

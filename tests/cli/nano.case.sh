@@ -95,7 +95,7 @@ for how in "" "--temperature 0.8 --seed 3"; do
     done
 done
 
-run_at "$root" "$prevue" bench "$sample.mp4" --frames 4 -n 64 --ignore-eos --repeat 1 --methods sd,pearl \
+run_at "$root" "$lab" bench "$sample.mp4" --frames 4 -n 64 --ignore-eos --repeat 1 --methods sd,pearl \
     --trace "$dir/trace.json" --timeline "$dir/overlap.html"
 why=
 [ "$status" -eq 0 ] || why="exit status is not 0"

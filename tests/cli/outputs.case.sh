@@ -70,7 +70,7 @@ while [ "$status" -eq 0 ] && [ $tries -lt 9 ]; do
     status=$?
     tries=$((tries + 1))
 done
-ran="prevue bench --csv on a full disk"
+ran="prevue-lab bench --csv on a full disk"
 why=
 grep -q 'rows\.csv: cannot be written, and is as it was: File too large' err || why="not said"
 [ "$status" -eq 1 ] || why="exit status is not 1"
@@ -104,7 +104,7 @@ misuse ratios_unused 'is for methods whose view prunes' bench film.y4m -m model.
 
 cp "$root/tests/data/video/bframes.mp4" damaged.mp4
 bytes 60 255 | dd of=damaged.mp4 bs=1 seek=4000 conv=notrunc 2>/dev/null
-lost='^prevue: damaged.(mp4|pvin): [0-9]+ of 12 frames could not be decoded; '
+lost='^prevue(-lab)?: damaged.(mp4|pvin): [0-9]+ of 12 frames could not be decoded; '
 
 # tells NAME ARGS...: exit 0 and one line on stderr, of the frames that were lost.
 tells()

@@ -1,4 +1,4 @@
-# prevue prepare: a question as a file, which describe and bench take for a video and answer alike.
+# prevue prepare: a question as a file, which describe and prevue-lab bench take for a video and answer alike.
 . "$here/video.sh"
 
 make_clip film.y4m 60 10 64 48
@@ -94,7 +94,7 @@ failure prepare_no_video 'absent.mp4' prepare absent.mp4 -m model.gguf -o e.pvin
 verdict prepare_leaves_nothing "$([ ! -e e.pvin ] || echo "there is a file")"
 run bench cut.pvin d.pvin -m model.gguf --methods ngram -n 4 -r 1
 why=
-grep -q '^prevue: cut.pvin: has 3000 bytes' err || why="the file is not named"
+grep -q '^prevue-lab: cut.pvin: has 3000 bytes' err || why="the file is not named"
 grep -q '^1 clip, ' out || why="the other clip was not answered"
 [ "$status" -eq 1 ] || why="exit status is not 1"
 verdict prepare_bench_goes_on "$why"

@@ -4,7 +4,7 @@
 #   tests/cli/run.sh [WORD]     only the case files whose name contains WORD
 #   tests/cli/run.sh 1/2        every second case file, from the first; 2/2: the others
 #
-# PREVUE and MAKE_MODEL name the programs (default: those of $BUILD). The cases are in *.case.sh,
+# PREVUE, PREVUE_LAB and MAKE_MODEL name the programs (default: those of $BUILD). The cases are in *.case.sh,
 # which this file reads; each `misuse`, `failure`, `output` or `verdict` line is one test.
 set -u
 chosen_cases=${1:-}
@@ -13,6 +13,7 @@ root=$(cd "$here/../.." && pwd)
 build=${BUILD:-build}
 case $build in /*) ;; *) build=$root/$build ;; esac
 prevue=${PREVUE:-$build/prevue}
+lab=${PREVUE_LAB:-$build/prevue-lab}
 make_model=${MAKE_MODEL:-$build/make_model}
 golden=$root/tests/golden
 dir=$(mktemp -d "${TMPDIR:-/tmp}/prevue-cli-XXXXXX") || exit 1
@@ -22,11 +23,20 @@ cd "$dir" || exit 1
 status=0
 suite=tests/cli
 
-# Run the command; its status is in $status, its output in the files out and err.
+# Run the command, bench and view in the laboratory; its status is in $status, its output in the files out
+# and err.
 run()
 {
-    ran="prevue $*"
-    "$prevue" "$@" >"$dir/out" 2>"$dir/err" </dev/null
+    case "${1:-} ${2:-}" in
+    'bench '* | 'view '* | 'help bench' | 'help view') run_program "$lab" "$@" ;;
+    *) run_program "$prevue" "$@" ;;
+    esac
+}
+
+run_program()
+{
+    ran="${1##*/} $(shift && echo "$*")"
+    "$@" >"$dir/out" 2>"$dir/err" </dev/null
     status=$?
 }
 
@@ -60,7 +70,7 @@ misuse()
     shift 2
     run "$@"
     why=$(one_sentence "$pattern")
-    [ -n "$why" ] || grep -q "see 'prevue help" "$dir/err" || why="no pointer to the help"
+    [ -n "$why" ] || grep -qE "see 'prevue(-lab)? help" "$dir/err" || why="no pointer to the help"
     [ "$status" -eq 2 ] || why="exit status is not 2"
     verdict "$name" "$why"
 }
@@ -73,7 +83,7 @@ failure()
     shift 2
     run "$@"
     why=$(one_sentence "$pattern")
-    grep -q '^prevue: ' "$dir/err" || why="stderr does not begin with 'prevue: '"
+    grep -qE '^prevue(-lab)?: ' "$dir/err" || why="stderr does not begin with the program's name"
     [ "$status" -eq 1 ] || why="exit status is not 1"
     verdict "$name" "$why"
 }

@@ -161,8 +161,8 @@ verdict bench "$why"
 run bench --videos reel/a.y4m --methods sd $small -d other.gguf --frames 2 --repeat 1 --wide
 verdict bench_wide "$(grep -qE '^method +ratio +identical +tokens +passes' out && [ "$(wc -L <out)" -gt 130 ] || echo 'not all columns')"
 if command -v script >/dev/null; then
-    ran="prevue bench in a terminal"
-    script -qec "$prevue bench --videos reel --methods sd $small -d other.gguf --frames 2" /dev/null >out 2>&1 </dev/null
+    ran="prevue-lab bench in a terminal"
+    script -qec "$lab bench --videos reel --methods sd $small -d other.gguf --frames 2" /dev/null >out 2>&1 </dev/null
     status=$?
     verdict bench_progress "$(grep -q 'clip 2 of 2: sd (method 2 of 2), repeat 2 of 2' out || echo 'no progress line')"
 fi
@@ -231,8 +231,8 @@ failure trace_no_directory 'no/where\.json' bench short.y4m -m model.gguf --meth
 run bench --videos nowhere.y4m short.y4m --methods ngram $small --frames 4
 why=
 [ "$status" -eq 1 ] || why="exit status is not 1"
-grep -q '^prevue: nowhere.y4m: ' err || why="the clip is not named"
-grep -q '^prevue: 1 of 2 clips ' err || why="not said how many failed"
+grep -q '^prevue-lab: nowhere.y4m: ' err || why="the clip is not named"
+grep -q '^prevue-lab: 1 of 2 clips ' err || why="not said how many failed"
 grep -q '^ngram .* yes ' out || why="the other clip was not run"
 verdict bench_one_fails "$why"
 
@@ -272,7 +272,7 @@ misuse variant_long 'longer than 95 characters' bench short.y4m -m model.gguf -d
 line()
 {
     printf '{"video":"short.y4m"}\n%s\n' "$3" >bad.jsonl
-    failure "list_$1" "^prevue: bad\.jsonl: line 2: .*$2" bench bad.jsonl -m model.gguf --methods ngram
+    failure "list_$1" "^prevue-lab: bad\.jsonl: line 2: .*$2" bench bad.jsonl -m model.gguf --methods ngram
 }
 line words 'it is not a JSON object' 'short.y4m'
 line array 'it is not a JSON object' '["short.y4m"]'
@@ -390,6 +390,6 @@ misuse bench_no_video 'no video' bench -m model.gguf --methods sd
 misuse bench_ratios 'option --ratios takes numbers' bench short.y4m -m model.gguf -d self \
     --methods sd-rand --ratios 0.5,x
 misuse bench_repeat 'option --repeat takes' bench short.y4m --repeat 0
-succeeds help_bench '^usage: prevue bench' help bench
+succeeds help_bench '^usage: prevue-lab bench' help bench
 verdict help_width_of_bench "$(awk 'length > 80 { print "line " NR " is wider than 80" }' out)"
 succeeds help_methods 'One of: ar sd' help describe

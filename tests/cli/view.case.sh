@@ -1,4 +1,4 @@
-# prevue view: the picture, the page, what each view keeps, what is refused.
+# prevue-lab view: the picture, the page, what each view keeps, what is refused.
 . "$here/video.sh"
 
 make_clip views.y4m 60 10 64 48

@@ -36,10 +36,13 @@ $(foreach t,$(SERVE_UNIT),$(eval $(BUILD)/unit/test_$(t): $(BUILD)/server/$(t).o
 
 $(BUILD)/unit/test_upload_store: $(addprefix $(BUILD)/server/,upload_info.o temporary_dir.o multipart.o api_error.o unique_id.o)
 
-# And of the command line's.
-CLI_UNIT = machine known_models bench_stats multiple_choice
+# And of the command line's and the laboratory's.
+CLI_UNIT = machine known_models multiple_choice
+LAB_UNIT = bench_stats
 $(foreach t,$(CLI_UNIT),$(BUILD)/tests/unit/test_$(t).o): TEST_INC = -Itests -Icli
 $(foreach t,$(CLI_UNIT),$(eval $(BUILD)/unit/test_$(t): $(BUILD)/cli/$(t).o))
+$(foreach t,$(LAB_UNIT),$(BUILD)/tests/unit/test_$(t).o): TEST_INC = -Itests -Ilab -Icli
+$(foreach t,$(LAB_UNIT),$(eval $(BUILD)/unit/test_$(t): $(BUILD)/lab/$(t).o))
 $(BUILD)/unit/test_bench_stats: $(BUILD)/cli/figures.o
 
 # And of what decodes, with FFmpeg; fuzz_boxes runs fuzz_video's with other changes.
@@ -92,7 +95,7 @@ check-quick: setup
 
 # All that is compiled from C; core-programs are those that need no library.
 objects: $(ALL_OBJ)
-core-programs: $(BUILD)/prevue $(HELPER) $(CHECK_KERNELS) $(CHECK_CUDASIM) $(BENCH) $(BUILD)/serve_client $(BUILD)/hostile_client
+core-programs: $(BUILD)/prevue $(BUILD)/prevue-lab $(HELPER) $(CHECK_KERNELS) $(CHECK_CUDASIM) $(BENCH) $(BUILD)/serve_client $(BUILD)/hostile_client
 programs: core-programs $(PREVUE_MPI) $(UNIT) $(SIM_TEST) $(REPLAY) $(GOLDEN)
 
 PYTHON3 := $(shell command -v python3)
@@ -120,7 +123,7 @@ quick: $(CHECK_KERNELS) $(QUICK) $(REPLAY)
 
 # The build without libraries, kept apart from this one but for the objects that are the same.
 core: programs
-	@$(AGAIN) CORE=1 CUDA= CUDASIM= BUILD=$(BUILD)/core PLAIN=$(BUILD) $(BUILD)/core/prevue \
+	@$(AGAIN) CORE=1 CUDA= CUDASIM= BUILD=$(BUILD)/core PLAIN=$(BUILD) $(BUILD)/core/prevue $(BUILD)/core/prevue-lab \
 	    $(BUILD)/core/make_model
 
 unit: $(UNIT)

@@ -1,5 +1,5 @@
-/* The picture of 'prevue view'. Frames come one at a time and are drawn down their column, so only
- * one is held; the page is made when the first says how large they are. */
+/* The picture of 'prevue-lab view'. Frames come one at a time and are drawn down their column, so
+ * only one is held; the page is made when the first says how large they are. */
 #include "view_report.h"
 
 #include "base/png.h"

@@ -1,6 +1,6 @@
 /* Draws into RGB pictures: rectangles, text, and frames with the tokens that a view keeps. */
-#ifndef PV_CLI_VIEW_DRAW_H
-#define PV_CLI_VIEW_DRAW_H
+#ifndef PV_LAB_VIEW_DRAW_H
+#define PV_LAB_VIEW_DRAW_H
 
 #include "prevue/prevue.h"
 

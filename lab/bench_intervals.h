@@ -1,6 +1,6 @@
 /* Prints the statistics of a benchmark with several clips, as tables and as JSON. */
-#ifndef PV_CLI_BENCH_INTERVALS_H
-#define PV_CLI_BENCH_INTERVALS_H
+#ifndef PV_LAB_BENCH_INTERVALS_H
+#define PV_LAB_BENCH_INTERVALS_H
 
 #include "bench_stats.h"
 #include "trial.h"

@@ -1,5 +1,5 @@
-/* The page of 'prevue view': every frame once, as an embedded picture; what each view keeps and the
- * scores as JSON; a few lines of script that draw them over the frames. Nothing is loaded from
+/* The page of 'prevue-lab view': every frame once, as an embedded picture; what each view keeps and
+ * the scores as JSON; a few lines of script that draw them over the frames. Nothing is loaded from
  * elsewhere, and the page's own policy says so. The frames are written as they come. */
 #include "view_report.h"
 

@@ -1,6 +1,6 @@
 /* The common parts of our HTML pages, which are self-contained and share a style. */
-#ifndef PV_CLI_HTML_H
-#define PV_CLI_HTML_H
+#ifndef PV_LAB_HTML_H
+#define PV_LAB_HTML_H
 
 #include "base/buf.h"
 

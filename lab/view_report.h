@@ -1,6 +1,6 @@
-/* The result of 'prevue view', and its two output formats (picture and page). */
-#ifndef PV_CLI_VIEW_REPORT_H
-#define PV_CLI_VIEW_REPORT_H
+/* The result of 'prevue-lab view', and its two output formats (picture and page). */
+#ifndef PV_LAB_VIEW_REPORT_H
+#define PV_LAB_VIEW_REPORT_H
 
 #include "view_draw.h"
 

@@ -1,7 +1,8 @@
-/* prevue view: what each view keeps of a video, drawn over the frames that the model sees. One
+/* prevue-lab view: what each view keeps of a video, drawn over the frames that the model sees. One
  * session reads the prompt once and is asked for each view in turn; then the video is decoded again
  * for its frames. */
 #include "draft_view_args.h"
+#include "lab.h"
 #include "model_advice.h"
 #include "progress.h"
 #include "run_args.h"
@@ -80,7 +81,7 @@ static const struct option_group view_groups[] = {
 
 const struct option_set view_options = {
     .command = "view",
-    .usage = "VIDEO -o OUT.png|OUT.html [--views V1,V2,...] [-p PROMPT] [-m MODEL] [OPTIONS]",
+    .usage = "VIDEO -o OUT.png|OUT.html [--views V1,V2,...] [OPTIONS]",
     .about = "Draws what each view keeps of a video over the frames that the model sees: kept "
              "tokens in colour, the others grey. A view is the choice of video tokens that a "
              "drafter sees. For views that use scores there is also a heat map of these, on one "
@@ -91,9 +92,9 @@ const struct option_set view_options = {
     .groups = view_groups,
     .n_groups = sizeof view_groups / sizeof *view_groups,
     .max_operands = 1,
-    .examples = "  prevue view clip.mp4 -o views.png\n"
-                "  prevue view clip.mp4 -o views.html -p 'What is on the card?' --ratio 0.95\n"
-                "  prevue view clip.mp4 -o two.png --views attention,specvlm --columns 6\n",
+    .examples = "  prevue-lab view clip.mp4 -o views.png\n"
+                "  prevue-lab view clip.mp4 -o views.html -p 'Who is it?' --ratio 0.95\n"
+                "  prevue-lab view clip.mp4 -o two.png --views attention,specvlm --columns 6\n",
 };
 
 /* ---- the views ---- */

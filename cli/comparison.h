@@ -1,6 +1,6 @@
-/* Prints the result of a comparison of methods: as a table, as JSON, as rows of CSV. */
-#ifndef PV_CLI_BENCH_REPORT_H
-#define PV_CLI_BENCH_REPORT_H
+/* Prints the result of a comparison of methods, as a table or as JSON. */
+#ifndef PV_CLI_COMPARISON_H
+#define PV_CLI_COMPARISON_H
 
 #include "base/buf.h"
 #include "trial.h"
@@ -22,15 +22,7 @@ void tally_table(struct buf *b, const struct tally *t, const struct contenders *
 /* "methods":[...]: a member of a JSON object. */
 void tally_json(struct buf *b, const struct tally *t, const struct contenders *who);
 
-/* The values that all rows of CSV have in common. */
-struct csv_row {
-    const char *machine, *commit, *model, *draft, *clip;
-    int threads;
-};
-
-void csv_header(struct buf *b);
-/* One row per method, for one clip. */
-void csv_rows(struct buf *b, const struct csv_row *row, const struct contenders *who,
-              const struct trial_result *r);
+/* Whether an answer equals that of plain decoding, as the table says it. */
+const char *identity_word(const struct pv_method *m, enum identity identity);
 
 #endif

@@ -1,6 +1,6 @@
 /* Draws the timeline of model and drafter: two lanes per method, time to the right. */
-#ifndef PV_CLI_VIEW_OVERLAP_H
-#define PV_CLI_VIEW_OVERLAP_H
+#ifndef PV_LAB_VIEW_OVERLAP_H
+#define PV_LAB_VIEW_OVERLAP_H
 
 #include "trial.h"
 #include "view_draw.h"

@@ -117,16 +117,6 @@ void profile_add(struct acceptance_profile *p, const int *accepted, int n)
 
 /* ---- the closed form ---- */
 
-double decode_speedup(const struct figures *mine, const struct figures *plain)
-{
-    return quotient(tokens_per_second(mine), tokens_per_second(plain));
-}
-
-double total_speedup(const struct figures *mine, const struct figures *plain)
-{
-    return quotient(total_seconds(plain), total_seconds(mine));
-}
-
 double step_ratio(const struct figures *mine, const struct figures *plain)
 {
     double step = quotient(plain->v[FIG_DECODE_S], plain->v[FIG_DECODED]);

@@ -1,8 +1,8 @@
 /* Statistics of a benchmark over several clips: means with 95 % confidence intervals, paired
  * differences of methods, accepted tokens by round and by position in the answer, and the speed-up
  * that a closed formula predicts. */
-#ifndef PV_CLI_BENCH_STATS_H
-#define PV_CLI_BENCH_STATS_H
+#ifndef PV_LAB_BENCH_STATS_H
+#define PV_LAB_BENCH_STATS_H
 
 #include "figures.h"
 
@@ -48,11 +48,5 @@ double predicted_speedup(enum round_form form, const struct figures *mine,
                          const struct figures *plain);
 /* c = T_p / T_q: the time of the model's pass over one row divided by that of the drafter's. */
 double step_ratio(const struct figures *mine, const struct figures *plain);
-
-/* Compared with plain decoding: the ratio of tokens per second (not of seconds, because answers
- * with simulated or rejection acceptance have other lengths), and the ratio of the times from
- * opening the video to the last token. */
-double decode_speedup(const struct figures *mine, const struct figures *plain);
-double total_speedup(const struct figures *mine, const struct figures *plain);
 
 #endif

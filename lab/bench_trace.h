@@ -1,6 +1,6 @@
 /* Writes the timelines of model and drafter in the format of chrome://tracing and Perfetto. */
-#ifndef PV_CLI_BENCH_TRACE_H
-#define PV_CLI_BENCH_TRACE_H
+#ifndef PV_LAB_BENCH_TRACE_H
+#define PV_LAB_BENCH_TRACE_H
 
 #include "base/buf.h"
 #include "trial.h"

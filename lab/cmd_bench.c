@@ -1,16 +1,17 @@
-/* prevue bench: methods on clips. Every clip is asked with every method, in turn, several times;
- * sums over the clips are printed in the end, and for each number of frames when clips differ in
- * it. Rows of CSV are written clip by clip, so that what is done is kept when a long run is
- * stopped. */
+/* prevue-lab bench: methods on clips. Every clip is asked with every method, in turn, several
+ * times; sums over the clips are printed in the end, and for each number of frames when clips
+ * differ in it. Rows of CSV are written clip by clip, so that what is done is kept when a long run
+ * is stopped. */
 #include "answer.h"
 #include "base/append.h"
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/status.h"
+#include "bench_csv.h"
 #include "bench_intervals.h"
-#include "bench_report.h"
 #include "bench_trace.h"
 #include "clips.h"
+#include "lab.h"
 #include "machine.h"
 #include "model_advice.h"
 #include "multiple_choice.h"
@@ -111,8 +112,8 @@ static const struct option_group bench_groups[] = {
 
 const struct option_set bench_options = {
     .command = "bench",
-    .usage = "FILE|DIR|LIST.jsonl... --methods M1,M2,... [OPTIONS]\n"
-             "--videos FILE|DIR|LIST.jsonl --methods M1,M2,... [OPTIONS]",
+    .usage = "FILE|DIR|LIST... --methods M1,M2,... [OPTIONS]\n"
+             "--videos FILE|DIR|LIST --methods M1,M2,... [OPTIONS]",
     .about = "Answers questions about clips with several methods and compares what they cost. The "
              "methods take turns on each clip; each answer is compared with that of plain "
              "decoding, and the exit status is 1 when one differs. The table's sums are over all "
@@ -120,10 +121,10 @@ const struct option_set bench_options = {
     .groups = bench_groups,
     .n_groups = sizeof bench_groups / sizeof *bench_groups,
     .max_operands = MAX_ARGS,
-    .examples = "  prevue bench --videos samples --methods sd,sd-tree,specvlm,auto\n"
-                "  prevue bench --videos questions.jsonl -m large.gguf -d small.gguf \\\n"
+    .examples = "  prevue-lab bench --videos samples --methods sd,sd-tree,specvlm,auto\n"
+                "  prevue-lab bench --videos questions.jsonl -m large.gguf -d small.gguf \\\n"
                 "      --methods sd-rand,specvlm --ratios 0,0.5,0.9 --csv views.csv\n"
-                "  prevue bench --videos clip.mp4 --methods sd,pearl --timeline overlap.png\n",
+                "  prevue-lab bench clip.mp4 --methods sd,pearl --timeline overlap.png\n",
 };
 
 /* What one benchmark is made of, and what it has found. */
