@@ -18,8 +18,7 @@ struct draft_ahead {
 bool draft_ahead_possible(const struct speculation *sp)
 {
     const struct drafting *d = &sp->s->draft;
-    return sp->kind->draft_media && d->encoder && !d->shared && d->model->gpu >= 0 &&
-           view_find(sp->view)->info.videos;
+    return sp->media == DRAFT_MEDIA_OWN && d->model->gpu >= 0 && view_find(sp->view)->info.videos;
 }
 
 static bool go_on(void *user, int done, int total)

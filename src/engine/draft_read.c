@@ -163,12 +163,11 @@ static int64_t count_visible(const struct speculation *sp)
 static enum pv_status choose_visible(struct speculation *sp, struct pv_error *err)
 {
     struct pv_session *s = sp->s;
-    bool blind =
-        (sp->kind->draft_media && drafting_blind(&s->draft)) || !view_find(sp->view)->info.pictures;
+    bool hidden = sp->media == DRAFT_MEDIA_HIDDEN;
     enum pv_status st = PV_OK;
-    for (int i = 0; i < s->seq.line.n && blind; i++)
+    for (int i = 0; i < s->seq.line.n && hidden; i++)
         s->draft.visible[i] = s->seq.line.ids[i] >= 0;
-    if (!blind)
+    if (!hidden)
         st = choose_rows(sp, err);
     s->answer.stats.draft_video_tokens = count_visible(sp);
     s->draft.n_visible = st ? 0 : s->seq.line.n;
@@ -249,7 +248,7 @@ static enum pv_status embed_rows(void *user, int from, int n, float *out, struct
 {
     const struct speculation *sp = ((struct reader *)user)->sp;
     struct pv_session *s = sp->s;
-    bool own = sp->kind->draft_media && !s->draft.shared;
+    bool own = sp->media == DRAFT_MEDIA_OWN;
     size_t width =
         (size_t)config_media_width(decoder_config(own ? s->draft.model->dec : s->model->dec));
     for (int done = 0; done < n;) {
@@ -299,16 +298,15 @@ enum pv_status draft_read(struct speculation *sp, struct draft_reading *r, struc
     struct reader reader = { sp, r };
     bool narrow =
         sp->kind->runs == DRAFTER_RUNS_HEAD && decoder_config(s->model->dec)->n_deepstack > 0;
-    bool adapts = sp->kind->draft_media && drafting_adapts(&s->draft);
     struct draft_prompt prompt = { .n = r->n,
                                    .ids = s->seq.line.ids,
                                    .pos = (const int32_t(*)[3])s->seq.line.pos,
                                    .next = r->next,
                                    .visible = s->draft.visible,
                                    .original = sp->method.positions == PV_POS_ORIGINAL,
-                                   .embed = adapts   ? embed_adapted
-                                            : narrow ? embed_narrow
-                                                     : embed_rows,
+                                   .embed = sp->media == DRAFT_MEDIA_ADAPTED ? embed_adapted
+                                            : narrow                         ? embed_narrow
+                                                                             : embed_rows,
                                    .progress = ask_go_on,
                                    .user = &reader,
                                    .target = &s->seq.kv,
@@ -369,7 +367,7 @@ static enum pv_status measure_by_drafter(struct speculation *sp, struct pv_error
     struct draft_reading tower = { 0 };
     enum pv_status s = PV_OK;
     memset(d->visible, true, (size_t)sp->s->seq.line.n * sizeof *d->visible);
-    if (sp->kind->draft_media && !drafting_borrows(d)) {
+    if (sp->media == DRAFT_MEDIA_OWN) {
         drafting_make_ahead(d, &sp->s->seq.line);
         s = draft_read_ahead(sp, &tower, err);
     }

@@ -147,19 +147,18 @@ enum pv_status drafting_open(struct drafting *d, struct pv_engine *e, struct bud
     return PV_OK;
 }
 
-bool drafting_adapts(const struct drafting *d)
+enum draft_media drafting_media(const struct drafting *d, const struct drafter_kind *kind,
+                                const struct pv_view_info *view)
 {
-    return d->model && d->model->adaptor;
-}
-
-bool drafting_borrows(const struct drafting *d)
-{
-    return d->shared || drafting_adapts(d);
-}
-
-bool drafting_blind(const struct drafting *d)
-{
-    return d->model && !d->model->vision && !drafting_adapts(d);
+    if (!view->pictures)
+        return DRAFT_MEDIA_HIDDEN;
+    if (kind->target_media)
+        return DRAFT_MEDIA_TARGET;
+    if (!kind->draft_media)
+        return DRAFT_MEDIA_UNREAD;
+    if (d->model->adaptor)
+        return DRAFT_MEDIA_ADAPTED;
+    return d->shared ? DRAFT_MEDIA_TARGET : d->model->vision ? DRAFT_MEDIA_OWN : DRAFT_MEDIA_HIDDEN;
 }
 
 void adapted_rows_close(struct adapted_rows *a)

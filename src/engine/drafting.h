@@ -6,6 +6,7 @@
 #include "engine/budget.h"
 #include "engine/timeline.h"
 #include "lm/states.h"
+#include "spec/drafter_kind.h"
 #include "spec/price.h"
 #include "vision/vision_adaptor.h"
 
@@ -43,6 +44,15 @@ enum draft_place {
     DRAFT_TAKES_TURNS, /* on the target's thread and thread pool */
     DRAFT_BESIDE,      /* on its own thread; steps on the same device wait for each other */
     DRAFT_DIVIDED      /* on its own thread with its own pool or stream: neither side waits */
+};
+
+/* What a drafter gets of the prompt's media. Which of the rows is up to its view. */
+enum draft_media {
+    DRAFT_MEDIA_HIDDEN, /* nothing: its view shows none, or its model cannot see */
+    DRAFT_MEDIA_UNREAD, /* it reads no rows of the prompt's media, whatever its view is */
+    DRAFT_MEDIA_OWN,    /* rows that the draft model's tower computes */
+    DRAFT_MEDIA_TARGET, /* rows of the target's tower */
+    DRAFT_MEDIA_ADAPTED /* those, mapped by the draft model's vision adaptor */
 };
 
 struct drafting {
@@ -100,12 +110,11 @@ void drafting_close(struct drafting *d);
 /* Whether a drafter has run out of KV pages since the last call. The next answer may find some
  * free. */
 bool drafting_starved(struct drafting *d);
-/* Whether the draft model has a vision adaptor; and whether its rows of media come from the
- * target's, by that or because both towers are the same. */
-bool drafting_adapts(const struct drafting *d);
-bool drafting_borrows(const struct drafting *d);
-/* Whether the draft model has neither a tower nor an adaptor: it gets no media. */
-bool drafting_blind(const struct drafting *d);
+/* What a drafter of this kind gets through this view. If the kind needs a draft model, there is
+ * one.
+ */
+enum draft_media drafting_media(const struct drafting *d, const struct drafter_kind *kind,
+                                const struct pv_view_info *view);
 /* The task that runs the drafters' steps from now on; NULL: none. */
 void drafting_set_task(struct drafting *d, struct task *t);
 

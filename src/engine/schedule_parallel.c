@@ -261,7 +261,7 @@ static enum pv_status prefill_done(struct speculation *sp, struct pv_error *err)
 static bool needs_prefill(const struct speculation *sp)
 {
     return sp->signal.kind != SIGNAL_NONE || view_wants_features(sp->view) ||
-           drafting_borrows(&sp->s->draft) || sp->kind->target_media;
+           sp->media == DRAFT_MEDIA_TARGET || sp->media == DRAFT_MEDIA_ADAPTED;
 }
 
 static struct parallel *new_parallel(struct speculation *sp, bool read)

@@ -68,12 +68,12 @@ static enum pv_status reserve_view(struct speculation *sp, struct pv_error *err)
 {
     struct pv_session *s = sp->s;
     struct drafting *d = &s->draft;
-    const struct pv_view_info *view = &view_find(sp->view)->info;
-    bool sees = sp->kind->draft_media && view->pictures, adapts = sees && drafting_adapts(d);
-    bool own_tower = sees && d->encoder && !drafting_borrows(d);
-    enum pv_status st = own_tower ? drafting_tower(d, &s->seq.line, !view->videos, err)
-                        : adapts  ? draft_adapt_reserve(d, err)
-                                  : PV_OK;
+    bool stills = !view_find(sp->view)->info.videos;
+    enum pv_status st = PV_OK;
+    if (sp->media == DRAFT_MEDIA_OWN)
+        st = drafting_tower(d, &s->seq.line, stills, err);
+    else if (sp->media == DRAFT_MEDIA_ADAPTED)
+        st = draft_adapt_reserve(d, err);
     memset(d->scores, 0, (size_t)d->n_rows * sizeof *d->scores);
     if (!st && sp->kind->layer_scores)
         st = drafting_scores(d, err);
@@ -119,28 +119,27 @@ static void ask_prefill(struct speculation *sp)
     const struct drafter_kind *kind = sp->kind;
     const struct view *view = view_find(sp->view);
     int n_layers = decoder_config(s->model->dec)->n_layers;
-    bool from_target = kind->target_media || (kind->draft_media && drafting_borrows(&s->draft));
-    bool to_adapt = kind->draft_media && drafting_adapts(&s->draft);
+    bool adapts = sp->media == DRAFT_MEDIA_ADAPTED, features = view->info.features;
     /* If the adaptor is on the target's device, it reads them there. */
-    bool stays = to_adapt && s->draft.model->dev == s->model->dev;
+    bool stays = adapts && s->draft.model->dev == s->model->dev;
     list_video_rows(s, &v->query0);
     v->layers = view_layers(sp->view, sp->method.layer, n_layers);
     v->over_video = view->info.signal == PV_SIGNAL_VIDEO_ATTENTION;
     v->text_after = sp->method.text_after;
     v->states = kind->states;
     if (view->info.signal == PV_SIGNAL_DRAFT_ATTENTION)
-        v->by_drafter = s->draft.n_rows > 0 && !(kind->draft_media && drafting_blind(&s->draft));
+        v->by_drafter = s->draft.n_rows > 0 && sp->media != DRAFT_MEDIA_HIDDEN;
     else if (s->draft.n_rows > 0 && kind->layer_scores)
         v->kind = SIGNAL_LAYER_ATTENTION;
     else if (s->draft.n_rows > 0 && view_wants_scores(sp->view))
         v->kind = view->info.signal == PV_SIGNAL_ALIGNMENT ? SIGNAL_ALIGNMENT : SIGNAL_ATTENTION;
     v->early = (v->kind == SIGNAL_ATTENTION || v->kind == SIGNAL_ALIGNMENT) && view->early &&
                v->layers < n_layers;
-    s->draft.keep_there = (view->info.features && view->there) || (stays && view->info.pictures);
+    s->draft.keep_there = (features && view->there) || stays;
     s->draft.keep_features =
-        (view->info.features && !view->there) || (from_target && !stays && view->info.pictures);
+        (features && !view->there) || sp->media == DRAFT_MEDIA_TARGET || (adapts && !stays);
     if (kind->states)
-        drafting_want(&s->draft, s->seq.line.n_spans > 0 && view->info.pictures);
+        drafting_want(&s->draft, s->seq.line.n_spans > 0 && sp->media == DRAFT_MEDIA_TARGET);
 }
 
 static enum pv_status check_method(const struct speculation *sp, struct pv_error *err)
@@ -220,6 +219,7 @@ enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
     if (st)
         return st;
     sp->phase = DRAFT_NO_VIEW;
+    sp->media = drafting_media(&s->draft, sp->kind, &view_find(sp->view)->info);
     drafting_forget(&s->draft, &s->seq.line);
     ask_prefill(sp);
     st = reserve_view(sp, err);

@@ -30,6 +30,7 @@ struct speculation {
     const struct drafter_kind *kind;
     struct drafter *drafter; /* NULL in DRAFT_OFF */
     enum view_kind view;
+    enum draft_media media; /* what the drafter gets of the prompt's media */
     struct view_signal signal;
     struct shape shape;
     enum draft_phase phase;

@@ -189,6 +189,34 @@ TEST(lack_of_memory_is_a_clean_failure)
     close_pair(&p);
 }
 
+/* drafting_media for a draft model of which only the presence of its parts counts. */
+static enum draft_media media_of(enum pv_drafter drafter, const char *view, bool tower, bool shared,
+                                 bool adaptor)
+{
+    static char part;
+    struct pv_model model = { .vision = tower ? (void *)&part : NULL,
+                              .adaptor = adaptor ? (void *)&part : NULL };
+    struct drafting d = { .model = &model, .shared = shared };
+    return drafting_media(&d, drafter_find(drafter), pv_view_find(view));
+}
+
+TEST(what_a_drafter_gets_of_media)
+{
+    static const enum pv_drafter all[] = { PV_DRAFT_MODEL, PV_DRAFT_SELF, PV_DRAFT_HEAD,
+                                           PV_DRAFT_NGRAM, PV_DRAFT_CASCADE };
+    CHECK_EQ(media_of(PV_DRAFT_MODEL, "full", true, false, false), DRAFT_MEDIA_OWN);
+    CHECK_EQ(media_of(PV_DRAFT_CASCADE, "none", true, false, false), DRAFT_MEDIA_OWN);
+    CHECK_EQ(media_of(PV_DRAFT_MODEL, "full", true, true, false), DRAFT_MEDIA_TARGET);
+    CHECK_EQ(media_of(PV_DRAFT_MODEL, "full", false, false, true), DRAFT_MEDIA_ADAPTED);
+    CHECK_EQ(media_of(PV_DRAFT_MODEL, "full", false, false, false), DRAFT_MEDIA_HIDDEN);
+    CHECK_EQ(media_of(PV_DRAFT_SELF, "full", false, false, false), DRAFT_MEDIA_TARGET);
+    CHECK_EQ(media_of(PV_DRAFT_HEAD, "full", true, false, false), DRAFT_MEDIA_TARGET);
+    CHECK_EQ(media_of(PV_DRAFT_NGRAM, "full", true, false, false), DRAFT_MEDIA_UNREAD);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        for (int parts = 0; parts < 8; parts++)
+            CHECK_EQ(media_of(all[i], "text", parts & 1, parts & 2, parts & 4), DRAFT_MEDIA_HIDDEN);
+}
+
 int main(int argc, char **argv)
 {
     return test_main(argc, argv);
