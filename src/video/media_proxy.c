@@ -233,17 +233,9 @@ static enum pv_status send_job(struct video *v, uint64_t size, int threads, stru
         return fail_nomem(err, sizeof *job);
     snprintf(job->build, sizeof job->build, "%s", build_id());
     snprintf(job->name, sizeof job->name, "%s", v->path);
-    if (l->more_formats &&
-        snprintf(job->formats, sizeof job->formats, "%s", l->more_formats) >= WIRE_FORMATS)
+    if (!wire_write_limits(&job->limits, l))
         s = fail(err, PV_E_ARG, "more than %d bytes of names of formats", WIRE_FORMATS);
     job->size = size;
-    job->file_bytes = l->file_bytes;
-    job->pixels = l->pixels;
-    job->frames = l->frames;
-    job->seconds = l->seconds;
-    job->memory = l->memory;
-    job->decoded_pixels = l->decoded_pixels;
-    job->cpu_seconds = l->cpu_seconds;
     job->threads = threads;
     job->sound_alone = v->talk.sound_alone;
     job->sandbox = v->sandboxed;

@@ -15,13 +15,13 @@ static bool is_duration(const struct media_talk *t, double seconds)
     return seconds >= 0 && seconds <= 2 * t->limits->seconds && isfinite(seconds);
 }
 
-static bool is_sound_alone(const struct wire_info *i)
+static bool is_sound_alone(const struct video_info *i)
 {
     return i->width == 0 && i->height == 0 && i->n_frames == 0 && i->fps == 0 && !i->still &&
            i->has_sound && i->cut == 0;
 }
 
-static bool is_video(const struct wire_info *i, const struct video_limits *l)
+static bool is_video(const struct video_info *i, const struct video_limits *l)
 {
     if (i->width <= 0 || i->height <= 0 || i->width > l->pixels / i->height || i->n_frames <= 0 ||
         i->n_frames > INDEX_PACKETS_MAX || i->cut < 0 || i->cut > INT32_MAX)
@@ -32,19 +32,12 @@ static bool is_video(const struct wire_info *i, const struct video_limits *l)
 
 static const char *hear_opened(struct media_talk *t, const struct wire_answer *a)
 {
-    const struct wire_info *i = &a->info;
+    struct video_info i;
 
-    if (i->still > 1 || i->has_sound > 1 || !is_duration(t, i->duration) ||
-        !(is_video(i, t->limits) || (t->sound_alone && is_sound_alone(i))))
+    if (!wire_read_info(&i, &a->info) || !is_duration(t, i.duration) ||
+        !(is_video(&i, t->limits) || (t->sound_alone && is_sound_alone(&i))))
         return "frames that cannot be";
-    t->info = (struct video_info){ .width = i->width,
-                                   .height = i->height,
-                                   .n_frames = i->n_frames,
-                                   .fps = i->fps,
-                                   .duration = i->duration,
-                                   .still = i->still,
-                                   .has_sound = i->has_sound,
-                                   .cut = i->cut };
+    t->info = i;
     return NULL;
 }
 

@@ -33,18 +33,23 @@ enum media_test {
     MEDIA_TEST_STALL   /* when sound is requested, send nothing */
 };
 
-/* To the helper: what to open, and the limits (see struct video_limits). */
-struct wire_job {
-    char build[WIRE_BUILD]; /* of the library */
-    char name[WIRE_NAME];
-    char formats[WIRE_FORMATS]; /* "": none */
-    uint64_t size;              /* of the file */
+/* struct video_limits without pointers. */
+struct wire_limits {
     uint64_t file_bytes;
     int64_t pixels;
     int frames;
     double seconds;
     uint64_t memory, decoded_pixels;
     double cpu_seconds;
+    char formats[WIRE_FORMATS]; /* "": none */
+};
+
+/* To the helper: what to open. */
+struct wire_job {
+    char build[WIRE_BUILD]; /* of the library */
+    char name[WIRE_NAME];
+    uint64_t size; /* of the file */
+    struct wire_limits limits;
     int threads;
     bool sound_alone;
     bool sandbox; /* enter it before anything else */
@@ -99,5 +104,14 @@ struct wire_answer {
     uint64_t n_samples;    /* SOUND */
     int lost;              /* READ: frames or packets that could not be decoded */
 };
+
+/* What the helper says of a video. Reading it is false if it is no struct video_info; whether it
+ * can be true is for media_talk.h to check. */
+struct wire_info wire_write_info(const struct video_info *info);
+bool wire_read_info(struct video_info *out, const struct wire_info *info);
+/* The limits, without go_on and the sandbox. Writing is false if the names of formats are too long;
+ * what is read refers to *l, which it terminates. */
+bool wire_write_limits(struct wire_limits *out, const struct video_limits *l);
+struct video_limits wire_read_limits(struct wire_limits *l);
 
 #endif

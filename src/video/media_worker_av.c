@@ -52,15 +52,7 @@ static bool send_failure(enum wire_kind kind, const struct pv_error *err)
 
 static bool send_opened(const struct video_info *i)
 {
-    const struct wire_answer a = { .kind = WIRE_OPENED,
-                                   .info = { .width = i->width,
-                                             .height = i->height,
-                                             .n_frames = i->n_frames,
-                                             .fps = i->fps,
-                                             .duration = i->duration,
-                                             .still = i->still,
-                                             .has_sound = i->has_sound,
-                                             .cut = i->cut } };
+    const struct wire_answer a = { .kind = WIRE_OPENED, .info = wire_write_info(i) };
 
     return send_answer(&a);
 }
@@ -113,7 +105,7 @@ static void run_test(const struct wire_job *job)
         fail(&err, PV_E_DEVICE, "made process %d", (int)fork());
         break;
     case MEDIA_TEST_ALLOCATE:
-        try_memory(job->memory, &err);
+        try_memory(job->limits.memory, &err);
         break;
     case MEDIA_TEST_SPIN:
         for (;;)
@@ -258,11 +250,11 @@ static bool serve_read(struct local_video *v, const struct wire_read *r, int fd,
 /* The sandbox, if the job wants one. Without it, the limits hold as far as the system has them. */
 static enum pv_status raise_walls(const struct wire_job *job, struct pv_error *err)
 {
-    uint64_t two = 6 * (uint64_t)job->pixels;
-    const struct walls_limits l = { .memory = job->memory,
+    uint64_t two = 6 * (uint64_t)job->limits.pixels;
+    const struct walls_limits l = { .memory = job->limits.memory,
                                     .mapped = (two > SLOTS_BYTES ? two : SLOTS_BYTES) +
-                                              8 * (uint64_t)job->frames,
-                                    .cpu_seconds = job->cpu_seconds,
+                                              8 * (uint64_t)job->limits.frames,
+                                    .cpu_seconds = job->limits.cpu_seconds,
                                     .last_fd = WIRE_SOCKET };
     enum pv_status s = walls_limit(&l, err);
 
@@ -276,6 +268,7 @@ int media_worker_run(void)
     static struct wire_job job; /* too large for a small stack */
     struct wire_answer ready = { .kind = WIRE_READY };
     struct local_video *v = NULL;
+    struct video_limits limits;
     struct wire_read read;
     struct pv_error err = { 0 };
     int fd;
@@ -283,7 +276,6 @@ int media_worker_run(void)
     if (!receive(&job, sizeof job))
         return 2;
     job.build[sizeof job.build - 1] = job.name[sizeof job.name - 1] = 0;
-    job.formats[sizeof job.formats - 1] = 0;
     if (strcmp(job.build, build_id()) != 0) {
         fail(&err, PV_E_UNSUPPORTED,
              "the program prevue-media is of another build than the library");
@@ -298,14 +290,7 @@ int media_worker_run(void)
         run_test(&job);
         return 0;
     }
-    struct video_limits limits = { .file_bytes = job.file_bytes,
-                                   .pixels = job.pixels,
-                                   .frames = job.frames,
-                                   .seconds = job.seconds,
-                                   .memory = job.memory,
-                                   .decoded_pixels = job.decoded_pixels,
-                                   .cpu_seconds = job.cpu_seconds,
-                                   .more_formats = job.formats[0] ? job.formats : NULL };
+    limits = wire_read_limits(&job.limits);
     if (local_video_open(&v,
                          &(struct video_source){ .path = job.name,
                                                  .size = (size_t)job.size,
