@@ -11,6 +11,7 @@ import http.server
 import json
 import os
 import re
+import resource
 import select
 import socket
 import struct
@@ -39,7 +40,8 @@ NAMES = {
     "mapped.example": [["::ffff:127.0.0.1"]],
 }
 ALLOWED = ["good.example", "inside.example", "both.example:8082", "moves.example", "moves-later.example",
-           "moves-later.example:8081", "six.example", "mapped.example", "127.0.0.1", PRIVATE, "[::1]"]
+           "moves-later.example:8081", "six.example", "mapped.example", "127.0.0.1", PRIVATE, "[::1]", "none.example",
+           "good.example:8083", PUBLIC]
 
 
 # ---- names ----
@@ -114,6 +116,16 @@ class Public(http.server.BaseHTTPRequestHandler):
                 Public.endless_sent += 1 << 16
         except OSError:
             pass
+
+    def reply_status(self, status):
+        self.head(int(status), Content_Length=0)
+
+    def reply_nothing(self, _):
+        pass  # closes the connection
+
+    def reply_cut(self, _):
+        self.head(200, Content_Length=len(clip))
+        self.wfile.write(clip[:1000])
 
     def reply_silence(self, _):
         self.head(200, Content_Length=len(clip))
@@ -193,6 +205,13 @@ ROWS = [  # name, URL or what good.example redirects to, status, pattern
     ("redirect_file", "> file:///etc/passwd", 400, "not an http.s. URL"),
     ("redirect_gopher", "> gopher://127.0.0.1:80/_GET", 400, "not an http.s. URL"),
     ("redirect_ftp", "> ftp://127.0.0.1:80/clip", 400, "not an http.s. URL"),
+    ("no_host", "http://none.example/clip", 400, "cannot be fetched: no address of its host was found"),
+    ("no_connection", "http://good.example:8083/clip", 400, "cannot be fetched: its server takes no connection"),
+    ("reply_404", "http://good.example/status?404", 400, "cannot be fetched: its server answers with status 404"),
+    ("reply_500_of_redirect", "> /status?500", 400, "cannot be fetched: its server answers with status 500"),
+    ("reply_none", "http://good.example/nothing", 400, "its server closed the connection before the end"),
+    ("reply_cut", "http://good.example/cut", 400, "its server closed the connection before the end"),
+    ("redirect_secret", "> ftp://inside.example/secret", 400, "redirected to what is not an http.s. URL"),
     ("reply_too_long", "http://good.example/long", 400, f"longer than {LIMIT} bytes"),
     ("reply_without_end", "http://good.example/endless", 400, f"longer than {LIMIT} bytes"),
 ]
@@ -222,6 +241,20 @@ def judge(port, url, status, pattern):
     return ""
 
 
+def no_descriptors(server, port):
+    """Descriptors that this process lacks for now are no fault of the URL."""
+    limits = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+    for spare in (1, 2, 3, 5):  # of which the connection takes one
+        used = max(int(fd) for fd in os.listdir(f"/proc/{server.pid}/fd")) + 1
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (used + spare, limits[1]))
+        for name, host in (("name", "good.example"), ("address", PUBLIC)):
+            # With some of them the URL is fetched, but then the helper cannot be started.
+            report(f"descriptors_{spare}_{name}", judge(
+                port, f"http://{host}/clip", 503, "cannot be fetched now: |media helper|to share with"))
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, limits)
+    report("descriptors_again", judge(port, "http://good.example/clip", 200, GOOD))
+
+
 def slow_reply(port):
     """The server stops fetching when its own client has left."""
     connection = post(port, "http://good.example/drip")
@@ -229,7 +262,7 @@ def slow_reply(port):
     connection.close()
     report("slow_reply_left", "" if begun and Public.drip_left.wait(20) else "it was still fetched")
     if not brief:  # takes ten seconds
-        report("slow_reply", judge(port, "http://good.example/silence", 400, "Timeout was reached"))
+        report("slow_reply", judge(port, "http://good.example/silence", 400, "its server took too long"))
 
 
 def main():
@@ -254,6 +287,7 @@ def main():
         sent = Public.endless_sent
         report("reply_without_end_sent", "" if sent < 32 * LIMIT else f"{sent} bytes were sent")
         slow_reply(port)
+        no_descriptors(server, port)
     finally:
         server.kill()
         server.wait()
