@@ -72,7 +72,11 @@ static void choose_environment(char *out[ENVIRONMENT_MAX + 1])
 /* No descriptor may be one of those that it is to become. */
 static int move_up(int fd)
 {
-    return fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
+
+    if (high < 0 && errno == EINVAL) /* the limit of descriptors is below that */
+        errno = EMFILE;
+    return high;
 }
 
 static int spawn(pid_t *pid, const char *program, int file, int socket)
