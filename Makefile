@@ -77,7 +77,8 @@ SRC      := $(filter-out src/kernels/device_cuda_none.c,$(SRC))
 endif
 SRC      := $(filter-out src/dist/transport_$(if $(filter 1,$(MPI)),mpi_none,mpi).c,$(SRC))
 CLI_SRC     := $(sort $(wildcard cli/*.c))
-LAB_SRC     := $(sort $(wildcard lab/*.c)) # prevue-lab; its options and printing are those of cli
+LAB_ROWS    := $(sort $(wildcard lab/rows/*.c)) # rows of the library's tables that only the laboratory has
+LAB_SRC     := $(sort $(wildcard lab/*.c)) $(LAB_ROWS) # prevue-lab; its options and printing are those of cli
 ifeq ($(CORE),1)
 CLI_SRC     := $(filter-out cli/cmd_frames.c cli/cmd_prepare.c cli/cmd_batch.c cli/batch_%.c cli/cmd_chat.c cli/chat_line.c,\
                  $(CLI_SRC))

@@ -655,7 +655,8 @@ static int add_named(struct contenders *list, const struct method_args *a, const
         return options_misuse(
             command, "\"%s\" is not a method: after the colon only \"self\" can stand", word);
     if (pv_method_find(&m, name, &err))
-        return options_misuse(command, "%s", err.text);
+        return method_moved(name) ? options_misuse(command, OPTION_MOVED, name)
+                                  : options_misuse(command, "%s", err.text);
     if (!drafts(&m) && !*changes) /* it is there already */
         return OPTIONS_RUN;
     if (!drafts(&m) && strncmp(changes, "+lossy=", strlen("+lossy=")) != 0)

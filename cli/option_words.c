@@ -70,6 +70,32 @@ void option_words(const struct option *o, char *out)
     }
 }
 
+/* Names of methods and views that only the laboratory has. */
+static const char lab_methods[] = "sd-rand sd-uniform sd-window sd-frame sd-fastvid sd-dycoke onsd";
+static const char lab_views[] =
+    "window-front window-middle window-back frame fastvid fastvid-exact "
+    "dycoke dycoke-exact specvlm-grid specvlm-draft";
+
+static bool is_among(const char *words, const char *name)
+{
+    size_t len = strlen(name);
+    for (const char *at = strstr(words, name); len && at; at = strstr(at + 1, name))
+        if ((at == words || at[-1] == ' ') && (!at[len] || at[len] == ' '))
+            return true;
+    return false;
+}
+
+bool method_moved(const char *name)
+{
+    return is_among(lab_methods, name);
+}
+
+bool option_moved(const struct option *o, const char *value)
+{
+    return o->type == OPTION_METHOD ? method_moved(value)
+                                    : o->type == OPTION_VIEW && is_among(lab_views, value);
+}
+
 int option_drafter(const char *name)
 {
     const char *word = drafter_word(0);

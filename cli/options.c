@@ -274,6 +274,8 @@ static int bad_value(const struct option_set *set, const struct option *o, const
                               (int)MAX_ARGS);
     default:
         option_words(o, words);
+        if (option_moved(o, value))
+            return options_misuse(set->command, "option %s: " OPTION_MOVED, name, value);
         return options_misuse(set->command, "option %s takes one of: %s; not \"%s\"", name, words,
                               value);
     }

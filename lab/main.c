@@ -2,6 +2,7 @@
  */
 #include "command.h"
 #include "lab.h"
+#include "rows/lab_rows.h"
 
 static const struct option_set help_set = {
     .command = "help",
@@ -55,5 +56,7 @@ static int run_help(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    if (!lab_rows_add())
+        return report("the tables of views and methods have no room for those of the laboratory");
     return program_run(argc, argv);
 }

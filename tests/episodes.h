@@ -154,12 +154,29 @@ static inline int below(struct rng *r, int n)
 
 static inline struct pv_method draw_method(struct rng *r, bool head)
 {
-    static const char *const names[] = { "ar",    "sd",          "sd-tree", "specvlm", "std",
-                                         "ngram", "sd-rand",     "auto",    "onsd",    "pearl",
-                                         "hippo", "parallelvlm", "sparrow", "msd" };
+    static const struct {
+        const char *name, *view; /* view NULL: the method's */
+    } methods[] = { { "ar" },
+                    { "sd" },
+                    { "sd-tree" },
+                    { "specvlm" },
+                    { "std" },
+                    { "ngram" },
+                    { "sd-tree", "random" },
+                    { "auto" },
+                    { "sd", "none" },
+                    { "pearl" },
+                    { "hippo" },
+                    { "parallelvlm" },
+                    { "sparrow" },
+                    { "msd" } };
     struct pv_method m = { .size = sizeof m };
-    int n = head ? 14 : 12;
-    CHECK(!pv_method_find(&m, names[below(r, n)], NULL));
+    int k = below(r, head ? 14 : 12);
+    CHECK(!pv_method_find(&m, methods[k].name, NULL));
+    if (methods[k].view) {
+        m.view = methods[k].view;
+        m.ratio = 0.9;
+    }
     if (below(r, 8) == 0) {
         m.drafter = PV_DRAFT_RANDOM;
         m.automatic = false;

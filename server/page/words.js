@@ -7,11 +7,8 @@ export const DRAFTERS = {
 
 export const VIEWS = {
     full: "all of the video", none: "nothing", text: "the text only", random: "tokens at random", uniform: "evenly spaced tokens",
-    "window-front": "the first frames", "window-middle": "the middle frames", "window-back": "the last frames", frame: "whole frames, evenly spaced",
-    fastvid: "tokens that stand for similar ones", "fastvid-exact": "tokens that stand for similar ones", dycoke: "tokens that change over time", "dycoke-exact": "tokens that change over time",
     attention: "what the question attends to most", specvlm: "what the question attends to, the rest evenly", holistic: "attention, change and place together",
-    alignment: "what the model brings close to the text", "specvlm-grid": "what the question attends to, the rest on a grid",
-    "specvlm-draft": "what the question attends to in the drafter, the rest evenly",
+    alignment: "what the model brings close to the text",
 };
 
 // What a span of the timeline is.

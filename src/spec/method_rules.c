@@ -105,7 +105,7 @@ static enum pv_status check_choices(const struct pv_method *m, struct pv_error *
 {
     if (!drafter_find(m->drafter))
         return fail(err, PV_E_ARG, "unknown drafter %d", (int)m->drafter);
-    if (m->view && view_named(m->view) == VIEW_COUNT)
+    if (m->view && view_named(m->view) == VIEW_UNKNOWN)
         return fail(err, PV_E_ARG, "unknown view '%s'", m->view);
     if ((unsigned)m->shape >= N_SHAPES)
         return fail(err, PV_E_ARG, "unknown shape %d", (int)m->shape);

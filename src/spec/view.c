@@ -27,14 +27,6 @@ static const struct view views[VIEW_COUNT] = {
     [VIEW_TEXT] = { { "text" }, view_none },
     [VIEW_RANDOM] = { { "random", PART }, view_random },
     [VIEW_UNIFORM] = { { "uniform", PART }, view_uniform },
-    [VIEW_WINDOW_FRONT] = { { "window-front", PART }, view_window_front },
-    [VIEW_WINDOW_MIDDLE] = { { "window-middle", PART }, view_window_middle },
-    [VIEW_WINDOW_BACK] = { { "window-back", PART }, view_window_back },
-    [VIEW_FRAME] = { { "frame", PART }, view_frame },
-    [VIEW_FASTVID] = { { "fastvid", PART, .features = true }, view_fastvid },
-    [VIEW_FASTVID_EXACT] = { { "fastvid-exact", PART, .features = true }, view_fastvid_exact },
-    [VIEW_DYCOKE] = { { "dycoke", PART, .features = true }, view_dycoke },
-    [VIEW_DYCOKE_EXACT] = { { "dycoke-exact", PART, .features = true }, view_dycoke_exact },
     [VIEW_ATTENTION] = { { "attention", PART, .signal = PV_SIGNAL_ATTENTION }, view_attention },
     [VIEW_SPECVLM] = { { "specvlm", PART, .signal = PV_SIGNAL_ATTENTION, .takes_lambda = true },
                        view_specvlm },
@@ -51,52 +43,60 @@ static const struct view views[VIEW_COUNT] = {
                          .layers = ALIGNMENT_LAYERS,
                          .layer_share = (double)ALIGNMENT_LAYERS / ALIGNMENT_OF,
                          .early = true },
-    [VIEW_SPECVLM_GRID] = { { "specvlm-grid", PART, .signal = PV_SIGNAL_ATTENTION,
-                              .takes_lambda = true },
-                            view_specvlm_grid,
-                            .grid = true },
-    [VIEW_SPECVLM_DRAFT] = { { "specvlm-draft", PART, .signal = PV_SIGNAL_DRAFT_ATTENTION,
-                               .takes_lambda = true },
-                             view_specvlm },
 };
 
-static bool is_view(enum view_kind kind)
+/* Those of the laboratory; written before a model is opened, and never again. */
+static const struct view *added[VIEWS_MOST_ADDED];
+static int n_added;
+
+const struct view *view_find(enum view_kind kind)
 {
-    return (int)kind >= 0 && (int)kind < VIEW_COUNT;
+    int i = (int)kind;
+    if (i < 0 || i >= VIEW_COUNT + n_added)
+        return NULL;
+    return i < VIEW_COUNT ? &views[i] : added[i - VIEW_COUNT];
 }
 
 const char *view_name(enum view_kind kind)
 {
-    return is_view(kind) ? views[kind].info.name : NULL;
+    const struct view *v = view_find(kind);
+    return v ? v->info.name : NULL;
 }
 
 enum view_kind view_named(const char *name)
 {
-    int k = 0;
-    while (k < VIEW_COUNT && strcmp(name, views[k].info.name) != 0)
-        k++;
-    return (enum view_kind)k;
+    for (int k = 0; k < VIEW_COUNT + n_added; k++)
+        if (!strcmp(name, view_name((enum view_kind)k)))
+            return (enum view_kind)k;
+    return VIEW_UNKNOWN;
+}
+
+bool views_add(const struct view *rows, int n)
+{
+    for (int k = 0; k < n; k++) {
+        if (n_added == VIEWS_MOST_ADDED || view_named(rows[k].info.name) != VIEW_UNKNOWN)
+            return false;
+        added[n_added++] = &rows[k];
+    }
+    return true;
 }
 
 bool view_wants_scores(enum view_kind kind)
 {
-    return is_view(kind) && views[kind].info.signal != PV_SIGNAL_NONE;
+    const struct view *v = view_find(kind);
+    return v && v->info.signal != PV_SIGNAL_NONE;
 }
 
 bool view_wants_features(enum view_kind kind)
 {
-    return is_view(kind) && views[kind].info.features;
-}
-
-const struct view *view_find(enum view_kind kind)
-{
-    return is_view(kind) ? &views[kind] : NULL;
+    const struct view *v = view_find(kind);
+    return v && v->info.features;
 }
 
 const struct pv_view_info *pv_view_find(const char *name)
 {
-    enum view_kind kind = view_named(name);
-    return is_view(kind) ? &views[kind].info : NULL;
+    const struct view *v = view_find(view_named(name));
+    return v ? &v->info : NULL;
 }
 
 const char *pv_view_name(int i)
@@ -106,7 +106,7 @@ const char *pv_view_name(int i)
 
 int view_layers(enum view_kind kind, double layer, int n_layers)
 {
-    const struct view *v = &views[kind];
+    const struct view *v = view_find(kind);
     if (!v->info.takes_layer)
         return n_layers;
     if (layer == 0)
@@ -134,7 +134,7 @@ int view_budget(int m, double ratio)
 static enum pv_status check_wanted(enum view_kind kind, const struct view_input *in,
                                    struct pv_error *err)
 {
-    const struct view *v = &views[kind];
+    const struct view *v = view_find(kind);
     bool terms = v->info.takes_terms;
     bool scores = view_wants_scores(kind) && (!terms || view_terms(in) & HOLISTIC_ATTENTION);
     bool features = v->info.features && (!terms || view_terms(in) != HOLISTIC_ATTENTION);
@@ -161,10 +161,10 @@ static enum pv_status check_input(enum view_kind kind, const struct view_input *
                     in->n_frames, in->frame_tokens);
     if (!(in->ratio >= 0 && in->ratio <= 1))
         return fail(err, PV_E_ARG, "view %s: a ratio of %g is not within 0 and 1", name, in->ratio);
-    if (views[kind].info.takes_lambda && !(in->lambda >= 0 && in->lambda <= 1))
+    if (view_find(kind)->info.takes_lambda && !(in->lambda >= 0 && in->lambda <= 1))
         return fail(err, PV_E_ARG, "view %s: a lambda of %g is not within 0 and 1", name,
                     in->lambda);
-    if (views[kind].info.takes_terms && in->holistic_terms & ~(unsigned)HOLISTIC_ALL)
+    if (view_find(kind)->info.takes_terms && in->holistic_terms & ~(unsigned)HOLISTIC_ALL)
         return fail(err, PV_E_ARG, "view %s: unknown terms %u", name, in->holistic_terms);
     return view_tokens(in) == 0 ? PV_OK : check_wanted(kind, in, err);
 }
@@ -177,7 +177,7 @@ enum pv_status view_choose(enum view_kind kind, const struct view_input *in, int
     if (s)
         return s;
     if (view_tokens(in) > 0) {
-        s = views[kind].choose(in, &choice, err);
+        s = view_find(kind)->choose(in, &choice, err);
         if (s)
             return s;
     }

@@ -6,27 +6,19 @@
 
 #include "base/status.h"
 
+/* The place of a view in the table: those of the library, then those that views_add has added. */
 enum view_kind {
+    VIEW_UNKNOWN = -1,
     VIEW_FULL,
     VIEW_NONE,
     VIEW_TEXT, /* Sparrow: no pictures either */
     VIEW_RANDOM,
     VIEW_UNIFORM,
-    VIEW_WINDOW_FRONT,
-    VIEW_WINDOW_MIDDLE,
-    VIEW_WINDOW_BACK,
-    VIEW_FRAME,         /* whole frames */
-    VIEW_FASTVID,       /* as SpecVLM ran it: frames that resemble the one before are dropped */
-    VIEW_FASTVID_EXACT, /* the same idea, but keeps exactly the number that the ratio asks for */
-    VIEW_DYCOKE,        /* as SpecVLM ran it */
-    VIEW_DYCOKE_EXACT,  /* keeps exactly the number that the ratio asks for */
-    VIEW_ATTENTION,     /* the tokens that the prompt's text attends to most */
-    VIEW_SPECVLM,       /* tokens that hold a share of the attention; the others evenly spaced */
-    VIEW_HOLISTIC,      /* HIPPO: scores of attention, change in time and contrast in space */
-    VIEW_ALIGNMENT,     /* ParallelVLM: tokens that the target's first layers moved to the text */
-    VIEW_SPECVLM_GRID,  /* as specvlm, with the others on a grid within each frame */
-    VIEW_SPECVLM_DRAFT, /* as specvlm, by the drafter's own attention to the whole video */
-    VIEW_COUNT
+    VIEW_ATTENTION, /* the tokens that the prompt's text attends to most */
+    VIEW_SPECVLM,   /* tokens that hold a share of the attention; the others evenly spaced */
+    VIEW_HOLISTIC,  /* HIPPO: scores of attention, change in time and contrast in space */
+    VIEW_ALIGNMENT, /* ParallelVLM: tokens that the target's first layers moved to the text */
+    VIEW_COUNT      /* of the library */
 };
 
 /* Terms of holistic's score. */
@@ -75,9 +67,15 @@ struct view_input {
     bool crop_literal;       /* holistic: crops of 5, 5, ... and a remainder, not near-equal ones */
 };
 
+enum { VIEWS_MOST_ADDED = 16 };
+
+/* Add n rows, which must stay valid for as long as the process runs. Call it before a model is
+ * opened; it is not safe beside other calls. False: a name is taken, or there would be more than
+ * VIEWS_MOST_ADDED. */
+bool views_add(const struct view *rows, int n);
+
 /* "specvlm", ...; NULL past the last. */
 const char *view_name(enum view_kind kind);
-/* VIEW_COUNT if the name is unknown. */
 enum view_kind view_named(const char *name);
 /* NULL past the last. */
 const struct view *view_find(enum view_kind kind);

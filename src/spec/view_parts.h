@@ -10,9 +10,8 @@ struct view_choice {
     int stage1;
 };
 
-view_fn view_full, view_none, view_random, view_uniform, view_window_front, view_window_middle,
-    view_window_back, view_frame, view_fastvid, view_fastvid_exact, view_dycoke, view_dycoke_exact,
-    view_attention, view_specvlm, view_specvlm_grid, view_holistic;
+view_fn view_full, view_none, view_random, view_uniform, view_attention, view_specvlm,
+    view_holistic;
 
 static inline int view_tokens(const struct view_input *in)
 {
@@ -41,6 +40,18 @@ static inline unsigned view_terms(const struct view_input *in)
 /* Cosine of the features of two tokens. */
 double view_cosine(const struct view_input *in, int i, int j);
 
+/* Cosine of the tokens at place t of two frames. */
+static inline double view_likeness(const struct view_input *in, int frame, int other, int t)
+{
+    return view_cosine(in, frame * in->frame_tokens + t, other * in->frame_tokens + t);
+}
+
+/* The part of n that belongs to [from, to) of `of`; the parts of a partition add up to n. */
+static inline int share_between(int n, int from, int to, int of)
+{
+    return (int)((int64_t)n * to / of - (int64_t)n * from / of);
+}
+
 struct ranked {
     double score;
     int index;
@@ -59,6 +70,11 @@ enum pv_status marks_open(struct marks *k, int m, int n_rank, struct pv_error *e
 void marks_close(struct marks *k);
 /* Mark `count` evenly spaced ones of the n tokens from `from` on. */
 void marks_spread(struct marks *k, int from, int n, int count);
+enum { DYCOKE_GROUP = 4 }; /* frames */
+/* Mark tokens of a group of n frames: `first` of the first frame, `rest` of the others. marks.rank
+ * has room for a frame. */
+void marks_group(struct marks *k, const struct view_input *in, int frame, int n, int first,
+                 int rest);
 void marks_collect(const struct marks *k, int m, struct view_choice *out);
 
 #endif

@@ -82,7 +82,7 @@ completes choice 'f16 f32' prevue describe --kv-type f
 completes choice_joined 'f16 f32' prevue describe --kv-type = f
 completes choice_joined_empty 'auto bf16 f16 f32' prevue describe --kv-type =
 completes method 'specvlm' prevue describe --method spec
-completes view 'window-back' prevue describe --view window-b
+completes view 'uniform' prevue describe --view unif
 completes drafter 'ngram none' prevue describe --drafter n
 completes method_list 'ar,specvlm' prevue describe --compare ar,specv
 completes file 'shelf/a clip.mp4 shelf/below' prevue describe -m shelf/

@@ -40,8 +40,7 @@ same()
 
 # --- presets, and what is changed of them ---
 
-for method in ar sd sd-tree sd-rand sd-uniform sd-window sd-frame sd-fastvid sd-dycoke onsd std \
-    specvlm ngram pearl hippo parallelvlm auto; do
+for method in ar sd sd-tree std specvlm ngram pearl hippo parallelvlm auto; do
     same "speculate_$method" -d other.gguf --method $method
     [ "$status" -ne 0 ] || grep -q "\"method\":\"$method\"" out ||
         verdict "speculate_name_$method" "the JSON does not name the method"
@@ -57,7 +56,7 @@ why=
 [ "$(number acceptance)" = 1 ] || why="acceptance is not 1"
 [ "$(number draft_video_tokens)" = "$(number video_tokens)" ] || why="not all video tokens were seen"
 verdict speculate_counts "$why"
-same speculate_ratio -d self --method sd-uniform --ratio 0.5 --draft-pos original
+same speculate_ratio -d self --method sd-tree --view uniform --ratio 0.5 --draft-pos original
 why=
 seen=$(number draft_video_tokens) all=$(number video_tokens)
 [ "$seen" -ge $((all / 2)) ] && [ "$seen" -le $((all / 2 + 2)) ] || why="not half of the tokens were seen"
@@ -69,7 +68,7 @@ same speculate_fitted_bounds -d self --method sd --shape fitted --tree-total 9 -
     --tree-width 3
 printf '# two levels\n0\n1\n0 0\n' >tree.txt
 same speculate_file -d other.gguf --method sd --shape tree.txt --view attention --ratio 0.75
-same speculate_draft_guided -d other.gguf --method specvlm --view specvlm-draft --ratio 0.75
+same speculate_guided -d other.gguf --method specvlm --ratio 0.75
 why=
 seen=$(number draft_video_tokens) all=$(number video_tokens)
 [ "$seen" -ge $((all / 4)) ] && [ "$seen" -le $((all / 4 + 2)) ] || why="$seen of $all tokens were seen"
@@ -179,6 +178,14 @@ why=
 grep -q 'identical: tokens and bits of logits' out || why="does not say what was compared"
 [ "$(grep -c ' yes ' out)" -eq 5 ] || why="not all are identical"
 verdict bench_bits "$why"
+# The methods and views that only the laboratory has.
+lab_methods=sd-rand,sd-uniform,sd-window,sd-frame,sd-fastvid,sd-dycoke,onsd
+lab_views=$(printf ',sd-tree+view=%s+ratio=0.75' window-front window-middle fastvid-exact dycoke-exact specvlm-grid specvlm-draft)
+run bench --videos short.y4m --methods $lab_methods$lab_views $small --frames 4 -d other.gguf --repeat 1 --bits
+why=
+[ "$status" -eq 0 ] || why="exit status is not 0"
+[ "$(grep -c ' yes ' out)" -eq 14 ] || why="not all are identical"
+verdict bench_lab_rows "$why"
 run bench --videos short.y4m --methods sd,std $small --frames 4 -d self --simulate-acceptance 0.7
 why=
 [ "$status" -eq 0 ] || why="exit status is not 0"
@@ -327,14 +334,19 @@ failure draft_adaptor_model 'model.gguf: not a vision adaptor' $ask -d other.ggu
 failure draft_adaptor_none 'other.gguf is to see by .*model.gguf.*needs a vision adaptor' $ask -d other.gguf --method sd --draft-vision shared
 misuse method_name 'takes one of: ar sd sd-tree .*not "spec"' $ask --method spec
 misuse view_name 'takes one of: full none .*not "all"' $ask -d self --view all
+misuse view_moved "option --view: dycoke has moved to 'prevue-lab bench'" $ask -d self --view dycoke
+misuse method_moved "option --method: sd-window has moved to 'prevue-lab bench'" $ask -d self --method sd-window
+misuse compare_moved "onsd has moved to 'prevue-lab bench'" $ask -d self --compare sd,onsd
+misuse view_cut 'takes one of: full none .*not "window"' $ask -d self --view window
 misuse ratio_two 'option --ratio takes a number from 0 to 1' $ask -d self --ratio 2
 misuse lambda_zero 'option --lambda takes' $ask -d self --lambda 0
 misuse window_zero 'option --window takes' $ask -d self --window 0
 misuse parallel_tree 'parallel schedule works with chains only; shape is tree' $ask -d self --shape tree --schedule parallel
 misuse parallel_specvlm 'works with chains only; shape is tree' $ask -d self --method specvlm --schedule parallel
-misuse parallel_draft_guided 'specvlm-draft works with the serial schedule only' $ask -d self --method pearl \
-    --view specvlm-draft
-misuse ngram_draft_guided '(--view is for|specvlm-draft is chosen by)' $ask --method ngram --view specvlm-draft
+misuse parallel_draft_guided 'specvlm-draft works with the serial schedule only' bench short.y4m \
+    -m model.gguf -d self --methods pearl+view=specvlm-draft
+misuse ngram_draft_guided '(--view is for|specvlm-draft is chosen by)' bench short.y4m -m model.gguf \
+    --methods ngram+view=specvlm-draft
 misuse pearl_tree 'works with chains only; shape is tree' $ask -d self --method pearl --shape tree
 misuse parallel_sparse 'std: the parallel schedule does not work with drafter sparse' $ask --method std \
     --schedule parallel
@@ -374,7 +386,7 @@ misuse draft_number '--draft names a model.*--window' $ask --draft 5
 misuse draft_twice 'contradict' $ask -d self --drafter model
 misuse ratio_of_ar '--ratio is for' $ask --ratio 0.5
 misuse ratio_of_sd '--ratio is for' $ask -d self --method sd --ratio 0.5
-misuse lambda_of_uniform '--lambda is for the views specvlm, specvlm-grid and specvlm-draft' $ask -d self --view uniform --lambda 0.5
+misuse lambda_of_uniform '--lambda is for view specvlm' $ask -d self --view uniform --lambda 0.5
 misuse window_of_tree '--window is for chains' $ask -d self --shape tree --window 3
 misuse total_of_chain '--tree-total is for trees that grow' $ask -d self --tree-total 9
 misuse keep_of_ar '--keep is for the drafter sparse' $ask --keep 5

@@ -3,6 +3,7 @@
  * small. */
 #include "cudasim/gpu.h"
 #include "family/families.h"
+#include "lab_rows.h"
 #include "tiny_world.h"
 
 #include <math.h>
@@ -170,6 +171,8 @@ TEST(requests_of_llava_on_hopper_do_not_see_each_other)
 
 int main(int argc, char **argv)
 {
+    if (!lab_rows_add())
+        return 1;
     cudasim_lazy(true);
     return test_main(argc, argv);
 }

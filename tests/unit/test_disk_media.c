@@ -291,9 +291,8 @@ TEST(rows_that_are_gone_are_made_again)
  * need scores: the rules are those of pages in memory. */
 TEST(whoever_drafts)
 {
-    static const char *const names[] = { "sd",    "sd-tree", "specvlm", "std",
-                                         "ngram", "sparrow", "auto",    "pearl",
-                                         "hippo", "sd-rand", "msd" };
+    static const char *const names[] = { "sd",      "sd-tree", "specvlm", "std",   "ngram",
+                                         "sparrow", "auto",    "pearl",   "hippo", "msd" };
     for (int f = 0; f < TINY_KINDS; f++) {
         struct models m = open_models(tiny_kinds[f].family);
         struct question q = { .path = clip, .text = "what is the dog", .temperature = 0.7f };

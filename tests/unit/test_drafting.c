@@ -3,6 +3,7 @@
 #include "answers.h"
 #include "base/mem.h"
 #include "family/families.h"
+#include "lab_rows.h"
 
 /* A session whose model has the limit `bytes` (0: the default). */
 static pv_session *open_limited(struct pair *p, uint64_t bytes)
@@ -219,5 +220,7 @@ TEST(what_a_drafter_gets_of_media)
 
 int main(int argc, char **argv)
 {
+    if (!lab_rows_add())
+        return 1;
     return test_main(argc, argv);
 }

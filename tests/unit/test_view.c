@@ -4,12 +4,23 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "lab_rows.h"
 #include "test.h"
 
 #include <limits.h>
 #include <math.h>
 
 enum { MOST = 64 * 196, WIDTH = 4 };
+
+/* Views of the laboratory. */
+#define WINDOW_FRONT view_named("window-front")
+#define WINDOW_MIDDLE view_named("window-middle")
+#define WINDOW_BACK view_named("window-back")
+#define FRAME view_named("frame")
+#define FASTVID view_named("fastvid")
+#define FASTVID_EXACT view_named("fastvid-exact")
+#define DYCOKE view_named("dycoke")
+#define DYCOKE_EXACT view_named("dycoke-exact")
 
 static int kept[MOST + 1], other[MOST + 1];
 static float scores[MOST], features[MOST * WIDTH];
@@ -69,19 +80,26 @@ static bool holds(const int *list, int n, int token)
     return false;
 }
 
+/* Those of the laboratory too. */
+static int count_views(void)
+{
+    int n = 0;
+    while (view_name((enum view_kind)n))
+        n++;
+    return n;
+}
+
 TEST(names_go_both_ways)
 {
-    for (int k = 0; k < VIEW_COUNT; k++) {
-        const char *name = view_name((enum view_kind)k);
-        if (CHECK(name != NULL))
-            CHECK_EQ(view_named(name), k);
-    }
-    CHECK(view_name(VIEW_COUNT) == NULL);
+    int n = count_views();
+    for (int k = 0; k < n; k++)
+        CHECK_EQ(view_named(view_name((enum view_kind)k)), k);
+    CHECK(n == VIEW_COUNT + 10);
+    CHECK(view_name(VIEW_UNKNOWN) == NULL);
     CHECK_EQ(view_named("specvlm"), VIEW_SPECVLM);
-    CHECK_EQ(view_named("window-middle"), VIEW_WINDOW_MIDDLE);
-    CHECK_EQ(view_named("dycoke-exact"), VIEW_DYCOKE_EXACT);
-    CHECK_EQ(view_named("spec"), VIEW_COUNT);
-    CHECK_EQ(view_named(""), VIEW_COUNT);
+    CHECK(view_named("window-middle") >= (enum view_kind)VIEW_COUNT);
+    CHECK_EQ(view_named("spec"), VIEW_UNKNOWN);
+    CHECK_EQ(view_named(""), VIEW_UNKNOWN);
 }
 
 TEST(budget_is_the_floor_that_was_meant)
@@ -103,23 +121,21 @@ TEST(budget_is_the_floor_that_was_meant)
 static int count_promised(enum view_kind kind, int f, int t, double r)
 {
     int n;
-    switch (kind) {
-    case VIEW_FULL:
+    if (kind == VIEW_FULL)
         return f * t;
-    case VIEW_NONE:
-    case VIEW_TEXT:
+    if (kind == VIEW_NONE || kind == VIEW_TEXT)
         return 0;
-    case VIEW_FRAME:
+    if (kind == FRAME) {
         n = (int)(f * (1 - r) + 1e-9);
         return (n < 1 ? 1 : n) * t;
-    case VIEW_FASTVID:
+    }
+    if (kind == FASTVID) {
         n = f - (int)(f * r + 1e-9);
         return (n < 1 ? 1 : n) * t;
-    case VIEW_DYCOKE:
-        return r == 0 ? f * t : f / 4 * (t + 3 * (int)(t * (1 - r) * 0.75 + 1e-9));
-    default:
-        return view_budget(f * t, r);
     }
+    if (kind == DYCOKE)
+        return r == 0 ? f * t : f / 4 * (t + 3 * (int)(t * (1 - r) * 0.75 + 1e-9));
+    return view_budget(f * t, r);
 }
 
 static void check_promises(enum view_kind kind, int f, int t, double r)
@@ -142,7 +158,7 @@ static void check_promises(enum view_kind kind, int f, int t, double r)
 TEST(every_view_keeps_what_it_promises)
 {
     fill_random();
-    for (int k = 0; k < VIEW_COUNT; k++)
+    for (int k = 0; view_name((enum view_kind)k); k++)
         for (int i = 0; i < N_SIZES; i++)
             for (int j = 0; j < N_RATIOS; j++)
                 check_promises((enum view_kind)k, sizes[i][0], sizes[i][1], ratios[j]);
@@ -157,7 +173,7 @@ TEST(degenerate_inputs_keep_the_promises)
             scores[i] = values[v];
         for (int i = 0; i < MOST * WIDTH; i++)
             features[i] = values[v];
-        for (int k = 0; k < VIEW_COUNT; k++)
+        for (int k = 0; view_name((enum view_kind)k); k++)
             for (int j = 0; j < N_RATIOS; j++)
                 check_promises((enum view_kind)k, 9, 13, ratios[j]);
     }
@@ -166,7 +182,7 @@ TEST(degenerate_inputs_keep_the_promises)
 TEST(no_video_has_no_tokens)
 {
     struct view_input in = { .n_frames = 0, .frame_tokens = 196, .ratio = 0.9, .lambda = 0.4 };
-    for (int k = 0; k < VIEW_COUNT; k++)
+    for (int k = 0; view_name((enum view_kind)k); k++)
         CHECK_EQ(choose((enum view_kind)k, &in, kept, NULL), 0);
 }
 
@@ -214,11 +230,11 @@ TEST(uniform_points_are_distinct)
 TEST(windows_lie_where_they_say)
 {
     struct view_input in = make_input(5, 3, 0.75); /* 3 of 15 */
-    CHECK_EQ(choose(VIEW_WINDOW_FRONT, &in, kept, NULL), 3);
+    CHECK_EQ(choose(WINDOW_FRONT, &in, kept, NULL), 3);
     CHECK(kept[0] == 0 && kept[2] == 2);
-    CHECK_EQ(choose(VIEW_WINDOW_MIDDLE, &in, kept, NULL), 3);
+    CHECK_EQ(choose(WINDOW_MIDDLE, &in, kept, NULL), 3);
     CHECK(kept[0] == 6 && kept[2] == 8);
-    CHECK_EQ(choose(VIEW_WINDOW_BACK, &in, kept, NULL), 3);
+    CHECK_EQ(choose(WINDOW_BACK, &in, kept, NULL), 3);
     CHECK(kept[0] == 12 && kept[2] == 14);
 }
 
@@ -249,15 +265,15 @@ TEST(counts_of_the_published_baselines)
     struct view_input in = make_input(64, 196, 0.9);
     int n;
     fill_random();
-    CHECK_EQ(choose(VIEW_FRAME, &in, kept, NULL), 6 * 196);
-    CHECK_EQ(choose(VIEW_FASTVID, &in, kept, NULL), 7 * 196);
-    n = choose(VIEW_DYCOKE, &in, kept, NULL);
+    CHECK_EQ(choose(FRAME, &in, kept, NULL), 6 * 196);
+    CHECK_EQ(choose(FASTVID, &in, kept, NULL), 7 * 196);
+    n = choose(DYCOKE, &in, kept, NULL);
     CHECK_EQ(n, 16 * (196 + 3 * 14));
     CHECK_EQ((int)(1000.0 * n / (64 * 196) + 0.5), 304);
-    CHECK_EQ(choose(VIEW_FASTVID_EXACT, &in, kept, NULL), 1254);
-    CHECK_EQ(choose(VIEW_DYCOKE_EXACT, &in, kept, NULL), 1254);
+    CHECK_EQ(choose(FASTVID_EXACT, &in, kept, NULL), 1254);
+    CHECK_EQ(choose(DYCOKE_EXACT, &in, kept, NULL), 1254);
     in.ratio = 0.5;
-    n = choose(VIEW_DYCOKE, &in, kept, NULL);
+    n = choose(DYCOKE, &in, kept, NULL);
     CHECK_EQ((int)(1000.0 * n / (64 * 196) + 0.5), 529);
 }
 
@@ -265,10 +281,10 @@ TEST(frame_keeps_whole_frames_from_end_to_end)
 {
     struct view_input in = make_input(20, 2, 0.85); /* frames 0 9 19 */
     static const int want[] = { 0, 1, 18, 19, 38, 39 };
-    CHECK_EQ(choose(VIEW_FRAME, &in, kept, NULL), 6);
+    CHECK_EQ(choose(FRAME, &in, kept, NULL), 6);
     CHECK(!memcmp(kept, want, sizeof want));
     in.ratio = 1;
-    CHECK_EQ(choose(VIEW_FRAME, &in, kept, NULL), 2);
+    CHECK_EQ(choose(FRAME, &in, kept, NULL), 2);
     CHECK(kept[0] == 0 && kept[1] == 1);
 }
 
@@ -288,10 +304,10 @@ TEST(fastvid_drops_the_second_of_similar_frames)
     static const double step[] = { 0, 0.1, 0.9, 0.2, 0.5 };
     struct view_input in = make_input(5, 4, 0.6);
     make_turning_frames(step);
-    CHECK_EQ(choose(VIEW_FASTVID, &in, kept, NULL), 8); /* frames 1, 3, 4 go */
+    CHECK_EQ(choose(FASTVID, &in, kept, NULL), 8); /* frames 1, 3, 4 go */
     CHECK(kept[0] == 0 && kept[3] == 3 && kept[4] == 8 && kept[7] == 11);
     in.ratio = 1;
-    CHECK_EQ(choose(VIEW_FASTVID, &in, kept, NULL), 4);
+    CHECK_EQ(choose(FASTVID, &in, kept, NULL), 4);
     CHECK_EQ(kept[3], 3);
 }
 
@@ -304,10 +320,10 @@ TEST(fastvid_bears_empty_features)
     make_turning_frames(step);
     memset(features + 2 * WIDTH, 0, WIDTH * sizeof *features);
     in.n_frames = 3;
-    CHECK_EQ(choose(VIEW_FASTVID, &in, kept, NULL), 8);
+    CHECK_EQ(choose(FASTVID, &in, kept, NULL), 8);
     CHECK(kept[4] == 8 && kept[7] == 11);
     features[2 * WIDTH] = NAN;
-    CHECK_EQ(choose(VIEW_FASTVID, &in, kept, NULL), 8);
+    CHECK_EQ(choose(FASTVID, &in, kept, NULL), 8);
     CHECK(kept[4] == 8 && kept[7] == 11);
 }
 
@@ -318,10 +334,10 @@ TEST(fastvid_exact_thins_the_last_frame)
     static const int want[] = { 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 19 };
     struct view_input in = make_input(5, 4, 0.45);
     make_turning_frames(step);
-    CHECK_EQ(choose(VIEW_FASTVID_EXACT, &in, kept, NULL), 11);
+    CHECK_EQ(choose(FASTVID_EXACT, &in, kept, NULL), 11);
     CHECK(!memcmp(kept, want, sizeof want));
     in.ratio = 0.9; /* 2: the ends of the first frame */
-    CHECK_EQ(choose(VIEW_FASTVID_EXACT, &in, kept, NULL), 2);
+    CHECK_EQ(choose(FASTVID_EXACT, &in, kept, NULL), 2);
     CHECK(kept[0] == 0 && kept[1] == 3);
 }
 
@@ -333,8 +349,8 @@ TEST(fastvid_versions_agree_on_whole_frames)
     memcpy(features + (size_t)60 * WIDTH, features, (size_t)60 * WIDTH * sizeof *features);
     for (int gone = 0; gone < 20; gone++) {
         struct view_input in = make_input(20, 6, gone / 20.0);
-        int n = choose(VIEW_FASTVID, &in, kept, NULL);
-        CHECK_EQ(choose(VIEW_FASTVID_EXACT, &in, other, NULL), n);
+        int n = choose(FASTVID, &in, kept, NULL);
+        CHECK_EQ(choose(FASTVID_EXACT, &in, other, NULL), n);
         CHECK_MSG(!memcmp(kept, other, (size_t)n * sizeof *kept), "%d frames gone", gone);
     }
 }
@@ -359,13 +375,13 @@ TEST(dycoke_compares_with_frames_one_one_three)
     struct view_input in = make_input(7, 8, 0.75); /* int(8 * 0.25 * 0.75) = 1 */
     int n;
     make_groups();
-    n = choose(VIEW_DYCOKE, &in, kept, NULL);
+    n = choose(DYCOKE, &in, kept, NULL);
     CHECK_EQ(n, 8 + 3); /* and nothing of the last three frames */
     CHECK(kept[7] == 7 && kept[8] == 8 + 5 && kept[9] == 16 + 5 && kept[10] == 24 + 7);
     in.n_frames = 3; /* no group at all */
-    CHECK_EQ(choose(VIEW_DYCOKE, &in, kept, NULL), 0);
+    CHECK_EQ(choose(DYCOKE, &in, kept, NULL), 0);
     in.ratio = 0;
-    CHECK_EQ(choose(VIEW_DYCOKE, &in, kept, NULL), 24);
+    CHECK_EQ(choose(DYCOKE, &in, kept, NULL), 24);
 }
 
 /* 14 of 56: 8 for the group of four, of which the first frame gets int(8 / 1.5625) = 5; 6 for the
@@ -376,7 +392,7 @@ TEST(dycoke_exact_keeps_the_proportions)
     static const int first[] = { 0, 1, 3, 5, 7 }, fifth[] = { 32, 34, 36, 39 };
     int n;
     make_groups();
-    n = choose(VIEW_DYCOKE_EXACT, &in, kept, NULL);
+    n = choose(DYCOKE_EXACT, &in, kept, NULL);
     CHECK_EQ(n, 14);
     CHECK(!memcmp(kept, first, sizeof first));
     CHECK(holds(kept, n, 8 + 5) && holds(kept, n, 16 + 5) && holds(kept, n, 24 + 7));
@@ -527,14 +543,13 @@ static void check_refused(enum view_kind kind, const struct view_input *in, cons
 
 TEST(what_is_missing_is_said)
 {
-    for (int k = 0; k < VIEW_COUNT; k++) {
+    for (int k = 0; view_name((enum view_kind)k); k++) {
         enum view_kind kind = (enum view_kind)k;
         struct view_input in = make_input(4, 4, 0.5);
         bool s = view_wants_scores(kind), f = view_wants_features(kind);
-        if (kind <= VIEW_SPECVLM_GRID) { /* a view that is added later may need anything */
+        if (kind < VIEW_COUNT) { /* a view that is added later may need anything */
             CHECK_EQ(s, kind >= VIEW_ATTENTION);
-            CHECK_EQ(f,
-                     (kind >= VIEW_FASTVID && kind <= VIEW_DYCOKE_EXACT) || kind == VIEW_HOLISTIC);
+            CHECK_EQ(f, kind == VIEW_HOLISTIC);
         }
         in.scores = NULL;
         if (s)
@@ -552,6 +567,25 @@ TEST(what_is_missing_is_said)
     }
 }
 
+TEST(rows_are_added_once)
+{
+    static const struct view again = { .info = { .name = "specvlm" } };
+    static struct view many[VIEWS_MOST_ADDED];
+    static char names[VIEWS_MOST_ADDED][8];
+    int n = count_views(), room = VIEW_COUNT + VIEWS_MOST_ADDED - n;
+    CHECK(!views_add(&again, 1));
+    CHECK(!lab_rows_add());
+    CHECK_EQ(count_views(), n);
+    for (int i = 0; i < VIEWS_MOST_ADDED; i++) {
+        snprintf(names[i], sizeof names[i], "more%d", i);
+        many[i] = *view_find(VIEW_UNIFORM);
+        many[i].info.name = names[i];
+    }
+    CHECK(!views_add(many, room + 1));
+    CHECK_EQ(count_views(), n + room);
+    CHECK_EQ(view_named("more0"), n);
+}
+
 TEST(nonsense_is_refused)
 {
     static const double bad[] = { -0.1, 1.1, NAN };
@@ -565,7 +599,7 @@ TEST(nonsense_is_refused)
         check_refused(VIEW_SPECVLM, &wrong, "lambda");
         CHECK_EQ(choose(VIEW_UNIFORM, &wrong, kept, NULL), 8); /* which has none */
     }
-    check_refused(VIEW_COUNT, &in, "unknown view");
+    check_refused(VIEW_UNKNOWN, &in, "unknown view");
     in.n_frames = -1;
     check_refused(VIEW_FULL, &in, "-1 frames");
     in.n_frames = in.frame_tokens = 100000;
@@ -577,7 +611,7 @@ TEST(without_memory_nothing_is_written)
     size_t before = mem_bytes();
     int failures = 0;
     fill_random();
-    for (int k = 0; k < VIEW_COUNT; k++)
+    for (int k = 0; view_name((enum view_kind)k); k++)
         for (uint64_t a = 1; a <= 5; a++) {
             struct view_input in = make_input(9, 7, 0.75);
             struct pv_error err = { 0 };
@@ -597,5 +631,7 @@ TEST(without_memory_nothing_is_written)
 
 int main(int argc, char **argv)
 {
+    if (!lab_rows_add())
+        return 1;
     return test_main(argc, argv);
 }

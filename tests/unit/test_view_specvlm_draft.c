@@ -2,6 +2,7 @@
  * whole prompt. So they equal what the draft model measures as a target, bit for bit, and with the
  * target's weights the view is that of specvlm. */
 #include "answers.h"
+#include "lab_rows.h"
 
 enum { MAX_TOKENS = 256 };
 
@@ -123,5 +124,7 @@ TEST(drafters_that_measure_nothing)
 
 int main(int argc, char **argv)
 {
+    if (!lab_rows_add())
+        return 1;
     return test_main(argc, argv);
 }

@@ -1,6 +1,7 @@
 /* Tests of the view specvlm-grid: stage I is that of specvlm, and stage II is spread over each
  * frame. What all views promise is in test_view.c. */
 #include "base/rng.h"
+#include "lab_rows.h"
 #include "spec/view.h"
 #include "test.h"
 
@@ -32,7 +33,7 @@ TEST(stage_one_is_that_of_specvlm)
     struct view_input in = make_input(0.8, 0.1), top;
     int n, n_other, stage1, other_stage1, found = 0;
     fill_scores();
-    CHECK_EQ(view_choose(VIEW_SPECVLM_GRID, &in, kept, &n, &stage1, NULL), PV_OK);
+    CHECK_EQ(view_choose(view_named("specvlm-grid"), &in, kept, &n, &stage1, NULL), PV_OK);
     CHECK_EQ(view_choose(VIEW_SPECVLM, &in, other, &n_other, &other_stage1, NULL), PV_OK);
     CHECK(n == n_other && n == view_budget(M, 0.8));
     CHECK(stage1 == other_stage1 && stage1 > 0 && stage1 < n);
@@ -50,7 +51,7 @@ TEST(the_rest_covers_every_frame)
     struct view_input in = make_input(1 - 15.0 / TOKENS, 0);
     int n, stage1;
     fill_scores();
-    CHECK_EQ(view_choose(VIEW_SPECVLM_GRID, &in, kept, &n, &stage1, NULL), PV_OK);
+    CHECK_EQ(view_choose(view_named("specvlm-grid"), &in, kept, &n, &stage1, NULL), PV_OK);
     CHECK(n == 15 * FRAMES && stage1 == 0);
     for (int f = 0; f < FRAMES; f++) {
         int cell[3][5] = { { 0 } };
@@ -72,7 +73,7 @@ TEST(full_frames_pass_their_part_on)
     memset(scores, 0, sizeof scores);
     for (int i = 4 * TOKENS; i < M; i++)
         scores[i] = 1;
-    CHECK_EQ(view_choose(VIEW_SPECVLM_GRID, &in, kept, &n, &stage1, NULL), PV_OK);
+    CHECK_EQ(view_choose(view_named("specvlm-grid"), &in, kept, &n, &stage1, NULL), PV_OK);
     CHECK(n == M / 2 && stage1 > 470);
     while (first < n && kept[first] < 4 * TOKENS)
         first++;
@@ -81,5 +82,7 @@ TEST(full_frames_pass_their_part_on)
 
 int main(int argc, char **argv)
 {
+    if (!lab_rows_add())
+        return 1;
     return test_main(argc, argv);
 }

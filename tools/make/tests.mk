@@ -45,6 +45,12 @@ $(foreach t,$(LAB_UNIT),$(BUILD)/tests/unit/test_$(t).o): TEST_INC = -Itests -Il
 $(foreach t,$(LAB_UNIT),$(eval $(BUILD)/unit/test_$(t): $(BUILD)/lab/$(t).o))
 $(BUILD)/unit/test_bench_stats: $(BUILD)/cli/figures.o
 
+# Tests that use rows of the laboratory.
+ROWS_UNIT = view view_specvlm_grid view_specvlm_draft drafting
+$(foreach t,$(ROWS_UNIT),$(BUILD)/tests/unit/test_$(t).o): TEST_INC = -Itests -Ilab/rows
+$(BUILD)/tests/cudasim/test_engine_cudasim.o: TEST_INC = -Itests -Ilab/rows
+$(foreach t,$(ROWS_UNIT),$(BUILD)/unit/test_$(t)) $(BUILD)/test_engine_cudasim: $(call objects,$(LAB_ROWS))
+
 # And of what decodes, with FFmpeg; fuzz_boxes runs fuzz_video's with other changes.
 DECODING = $(foreach t,video video_hostile video_memory media_proxy sound_av media_loader_sound disk_media,$(BUILD)/unit/test_$(t)) \
            $(foreach f,video boxes,$(BUILD)/replay_$(f) $(BUILD)/fuzz_$(f))

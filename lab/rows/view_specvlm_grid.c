@@ -4,7 +4,7 @@
  * divided evenly among the frames, and within a frame over the cells of a grid whose cells are
  * about square. A cell takes the free token nearest to its centre. */
 #include "base/mem.h"
-#include "spec/view_parts.h"
+#include "lab_views.h"
 
 #include <math.h>
 

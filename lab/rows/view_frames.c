@@ -14,16 +14,9 @@
  *                   never more than the frame has, and the others equal parts of the rest: the
  *                   proportions of dycoke. The first frame, which has nothing to be like, is
  * thinned evenly; the others keep their least similar tokens, as in dycoke. */
-#include "spec/lossy.h"
-#include "spec/view_parts.h"
+#include "lab_views.h"
 
-enum { GROUP = 4 };
-
-/* Cosine of the tokens at place t of two frames. */
-static double likeness(const struct view_input *in, int frame, int other, int t)
-{
-    return view_cosine(in, frame * in->frame_tokens + t, other * in->frame_tokens + t);
-}
+enum { GROUP = DYCOKE_GROUP };
 
 /* Frames 1 to F - 1, those most like the frame before first. */
 static void rank_frames(struct ranked *r, const struct view_input *in)
@@ -31,7 +24,7 @@ static void rank_frames(struct ranked *r, const struct view_input *in)
     for (int f = 1; f < in->n_frames; f++) {
         double sum = 0;
         for (int t = 0; t < in->frame_tokens; t++)
-            sum += likeness(in, f, f - 1, t);
+            sum += view_likeness(in, f, f - 1, t);
         r[f - 1] = (struct ranked){ sum / in->frame_tokens, f };
     }
     rank_falling(r, in->n_frames - 1);
@@ -74,32 +67,6 @@ enum pv_status view_fastvid_exact(const struct view_input *in, struct view_choic
     return keep_novel_frames(in, view_budget(view_tokens(in), in->ratio), out, err);
 }
 
-/* The tokens of a frame that are least like those of `other`. */
-static void mark_novel(struct marks *k, const struct view_input *in, int frame, int other,
-                       int count)
-{
-    for (int t = 0; t < in->frame_tokens; t++)
-        k->rank[t] = (struct ranked){ -likeness(in, frame, other, t), t };
-    rank_falling(k->rank, in->frame_tokens);
-    for (int i = 0; i < count; i++)
-        k->kept[frame * in->frame_tokens + k->rank[i].index] = true;
-}
-
-/* The part of n that belongs to [from, to) of `of`; the parts of a partition add up to n. */
-static int share(int n, int from, int to, int of)
-{
-    return (int)((int64_t)n * to / of - (int64_t)n * from / of);
-}
-
-/* A group of n frames: `first` tokens of the first, `rest` of the others. */
-static void mark_group(struct marks *k, const struct view_input *in, int frame, int n, int first,
-                       int rest)
-{
-    marks_spread(k, frame * in->frame_tokens, in->frame_tokens, first);
-    for (int j = 1; j < n; j++)
-        mark_novel(k, in, frame + j, j == 3 ? frame + 2 : frame, share(rest, j - 1, j, n - 1));
-}
-
 static double later_share(const struct view_input *in)
 {
     return 0.75 * (1 - in->ratio);
@@ -117,7 +84,7 @@ enum pv_status view_dycoke(const struct view_input *in, struct view_choice *out,
     if (s)
         return s;
     for (int f = 0; f + GROUP <= in->n_frames; f += GROUP)
-        mark_group(&k, in, f, GROUP, in->frame_tokens, (GROUP - 1) * each);
+        marks_group(&k, in, f, GROUP, in->frame_tokens, (GROUP - 1) * each);
     marks_collect(&k, view_tokens(in), out);
     marks_close(&k);
     return PV_OK;
@@ -141,33 +108,11 @@ enum pv_status view_dycoke_exact(const struct view_input *in, struct view_choice
         return s;
     for (int f = 0; f < in->n_frames; f += GROUP) {
         int n = in->n_frames - f < GROUP ? in->n_frames - f : GROUP;
-        int tokens = share(budget, f, f + n, in->n_frames);
+        int tokens = share_between(budget, f, f + n, in->n_frames);
         int first = first_share(in, n, tokens);
-        mark_group(&k, in, f, n, first, tokens - first);
+        marks_group(&k, in, f, n, first, tokens - first);
     }
     marks_collect(&k, view_tokens(in), out);
     marks_close(&k);
-    return PV_OK;
-}
-
-enum pv_status lossy_merge_time(const struct view_input *in, double keep, double most, int *kept,
-                                int *n, struct pv_error *err)
-{
-    int groups = (in->n_frames + GROUP - 1) / GROUP, later = in->n_frames - groups, each;
-    double pruned = later > 0 ? (1 - keep) * in->n_frames / later : 0; /* of a later frame */
-    struct view_choice out = { .kept = kept };
-    struct marks k;
-    enum pv_status s = marks_open(&k, view_tokens(in), in->frame_tokens, err);
-    if (s)
-        return s;
-    pruned = pruned < most ? pruned : most;
-    each = view_floor(in->frame_tokens * (1 - pruned) + 0.5);
-    for (int f = 0; f < in->n_frames; f += GROUP) {
-        int frames = in->n_frames - f < GROUP ? in->n_frames - f : GROUP;
-        mark_group(&k, in, f, frames, in->frame_tokens, (frames - 1) * each);
-    }
-    marks_collect(&k, view_tokens(in), &out);
-    marks_close(&k);
-    *n = out.n;
     return PV_OK;
 }
