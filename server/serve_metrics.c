@@ -134,7 +134,10 @@ static void add_engine(struct buf *b, struct server *s)
     add_number(b, "engine_draft_steps_total", "counter", "Steps of drafters.",
                (double)c.draft_steps);
     add_number(b, "mm_cache_hits", "counter",
-               "Videos and pictures whose decoding the cache on disk saved.", (double)c.disk_files);
+               "Videos and pictures whose decoding a cache saved, in memory or on disk.",
+               (double)(c.media_found + c.disk_files));
+    add_number(b, "media_decoded_total", "counter", "Videos and pictures decoded.",
+               (double)c.media_decoded);
     add_number(b, "disk_cache_rows_total", "counter", "Parts of media read from the cache on disk.",
                (double)c.disk_rows);
     add_number(b, "disk_cache_pages_total", "counter", "KV pages read from the cache on disk.",

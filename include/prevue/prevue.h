@@ -200,6 +200,9 @@ struct pv_engine_params {
     bool speculate;  /* make room for methods without one; implied by `draft` */
     struct pv_cache_params cache;
     uint64_t kv_bytes; /* size of the KV cache in bytes, instead of kv_tokens; 0: use kv_tokens */
+    /* Memory for the pixels of the videos and pictures used last: a file with the same content and
+     * settings is not decoded again. 0: 256 MiB, or none if max_requests is 1; negative: none. */
+    int64_t media_bytes;
 };
 
 struct pv_session_params {
@@ -623,6 +626,8 @@ struct pv_engine_counts {
     /* Of the cache on disk: files whose decoding was saved, parts of media whose rows were read, KV
      * pages that were read, and files that were damaged. */
     int64_t disk_files, disk_rows, disk_pages, disk_damaged;
+    /* Videos and pictures: files decoded, and files found in memory (media_bytes) instead. */
+    int64_t media_decoded, media_found;
 };
 PV_API void pv_engine_stats(pv_engine *engine, struct pv_engine_counts *out);
 

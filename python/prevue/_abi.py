@@ -215,6 +215,7 @@ class pv_engine_params(Struct):
     speculate: bool
     cache: Any
     kv_bytes: int
+    media_bytes: int
     _fields_ = [
         ("size", c_size_t),
         ("max_context", c_int),
@@ -227,6 +228,7 @@ class pv_engine_params(Struct):
         ("speculate", c_bool),
         ("cache", pv_cache_params),
         ("kv_bytes", c_uint64),
+        ("media_bytes", c_int64),
     ]
 
 
@@ -652,6 +654,8 @@ class pv_engine_counts(Struct):
     disk_rows: int
     disk_pages: int
     disk_damaged: int
+    media_decoded: int
+    media_found: int
     _fields_ = [
         ("size", c_size_t),
         ("running", c_int),
@@ -669,6 +673,8 @@ class pv_engine_counts(Struct):
         ("disk_rows", c_int64),
         ("disk_pages", c_int64),
         ("disk_damaged", c_int64),
+        ("media_decoded", c_int64),
+        ("media_found", c_int64),
     ]
 
 

@@ -77,6 +77,8 @@ class EngineStats:
     disk_rows: int
     disk_pages: int
     disk_damaged: int
+    media_decoded: int
+    media_found: int
 
 
 def take(kind: Any, c: Any) -> Any:

@@ -2,7 +2,6 @@
  * pixels; not the pixels themselves, which are larger than the file and can be decoded again. */
 #include "engine/disk_media.h"
 
-#include "base/file.h"
 #include "base/load.h"
 
 #include <string.h>
@@ -57,19 +56,6 @@ void disk_rows_keep(struct engine_disk *d, const struct media *m, const struct m
 
 /* ---- files ---- */
 
-#ifdef PV_CORE
-
-enum pv_status disk_media_load(struct engine_disk *d, struct loaded_media *out,
-                               const struct vision_config *c, const struct video_source *from,
-                               const struct pv_video_params *p, const struct load_bounds *b,
-                               struct pv_error *err)
-{
-    (void)d;
-    return media_load_file(out, c, from, p, b, err);
-}
-
-#else
-
 /* Numbers of an entry, eight bytes each, before the digest. */
 enum {
     AT_WIDTH,
@@ -87,44 +73,14 @@ enum {
     ENTRY_SIZE = 8 * NUMBERS + DIGEST_SIZE
 };
 
-static bool digest_source(const struct video_source *from, uint8_t out[DIGEST_SIZE])
+/* The model's identity covers how its family chooses and sizes frames. */
+static void file_key(const struct engine_disk *d, const uint8_t *item, uint8_t key[DIGEST_SIZE])
 {
-    struct digest d;
-    if (from->path)
-        return file_digest(from->path, out, NULL) == PV_OK;
-    digest_init(&d);
-    digest_add(&d, from->data, from->size);
-    digest_finish(&d, out);
-    return true;
-}
-
-/* The model's identity covers how its family chooses and sizes frames; the limits are in the key
- * because a file that exceeds them is refused. */
-static void file_key(const struct engine_disk *d, const uint8_t *contents,
-                     const struct pv_video_params *p, const struct pv_limits *l,
-                     uint8_t key[DIGEST_SIZE])
-{
-    const int64_t whole[] = { p->frames,
-                              p->min_frames,
-                              p->max_frames,
-                              p->min_pixels,
-                              p->max_pixels,
-                              (int64_t)p->rule,
-                              (int64_t)p->time_rule,
-                              l->frames,
-                              l->frame_pixels,
-                              (int64_t)l->video_bytes,
-                              p->no_audio };
-    const double real[] = { p->fps, p->start, p->end, l->video_seconds };
     struct digest k;
     digest_init(&k);
     digest_add(&k, d->rows_id, sizeof d->rows_id);
-    digest_add(&k, contents, DIGEST_SIZE);
-    digest_add(&k, whole, sizeof whole);
-    digest_add(&k, real, sizeof real);
+    digest_add(&k, item, DIGEST_SIZE);
     digest_add(&k, d->decoder, strlen(d->decoder));
-    if (p->allow_formats)
-        digest_add(&k, p->allow_formats, strlen(p->allow_formats));
     digest_finish(&k, key);
 }
 
@@ -181,13 +137,18 @@ static bool has_all_rows(struct engine_disk *d, const struct media *m)
     return true;
 }
 
-static bool load_known(struct engine_disk *d, const uint8_t *key, struct loaded_media *out,
-                       const struct vision_config *c, const struct video_source *from,
-                       const struct pv_video_params *p, const struct load_bounds *b)
+bool disk_media_find(struct engine_disk *d, struct loaded_media *out, const uint8_t *item,
+                     const struct vision_config *c, const struct video_source *from,
+                     const struct pv_video_params *p, const struct load_bounds *b)
 {
     struct disk_entry e = { 0 };
     struct known_media known;
-    bool found = disk_cache_find(d->cache, DISK_MEDIA, key, ENTRY_SIZE, &e);
+    uint8_t key[DIGEST_SIZE];
+    bool found;
+    if (!d->cache)
+        return false;
+    file_key(d, item, key);
+    found = disk_cache_find(d->cache, DISK_MEDIA, key, ENTRY_SIZE, &e);
     if (found)
         read_known(&known, e.data);
     disk_entry_clear(&e);
@@ -200,27 +161,12 @@ static bool load_known(struct engine_disk *d, const uint8_t *key, struct loaded_
     return false;
 }
 
-enum pv_status disk_media_load(struct engine_disk *d, struct loaded_media *out,
-                               const struct vision_config *c, const struct video_source *from,
-                               const struct pv_video_params *p, const struct load_bounds *b,
-                               struct pv_error *err)
+void disk_media_keep(struct engine_disk *d, const uint8_t *item, const struct loaded_media *s)
 {
-    uint8_t contents[DIGEST_SIZE], after[DIGEST_SIZE], key[DIGEST_SIZE], entry[ENTRY_SIZE];
-    bool keyed = d->cache && digest_source(from, contents);
-    enum pv_status s;
-    if (keyed)
-        file_key(d, contents, p, b->limits, key);
-    if (keyed && load_known(d, key, out, c, from, p, b))
-        return PV_OK;
-    s = media_load_file(out, c, from, p, b, err);
-    if (s || !keyed || out->source)
-        return s;
-    /* The file may have been modified while it was decoded. */
-    if (digest_source(from, after) && !memcmp(after, contents, DIGEST_SIZE)) {
-        write_known(entry, out);
-        disk_cache_keep(d->cache, DISK_MEDIA, key, entry, sizeof entry);
-    }
-    return PV_OK;
+    uint8_t key[DIGEST_SIZE], entry[ENTRY_SIZE];
+    if (!d->cache || s->source)
+        return;
+    file_key(d, item, key);
+    write_known(entry, s);
+    disk_cache_keep(d->cache, DISK_MEDIA, key, entry, sizeof entry);
 }
-
-#endif

@@ -4,7 +4,7 @@
 #include "engine/drafting.h"
 
 #include "base/mem.h"
-#include "engine/media_loader.h"
+#include "engine/media_open.h"
 #include "format/family.h"
 #include "spec/drafter_head.h"
 #include "spec/grow.h"
@@ -305,11 +305,10 @@ enum pv_status drafting_tower(struct drafting *d, const struct timeline *t, bool
 {
     enum pv_status s = PV_OK;
     for (int k = 0; k < t->n_spans && !s; k++) {
-        const struct pv_model *target = d->engine->model;
         struct media *m = &t->media[t->span[k].item].m;
         if (t->span[k].first > 0 || (m->video && stills))
             continue;
-        s = media_load_pixels(m, vision_config(target->vision), target->threads, err);
+        s = media_open_pixels(m, d->engine, err);
         if (!s)
             s = budget_claim_tower(d->budget, d->encoder, &d->tower_bytes, m, err);
     }

@@ -9,6 +9,7 @@
 #include "spec/tree.h"
 
 static const uint64_t usual_vision_bytes = (uint64_t)1 << 30;
+static const uint64_t usual_media_bytes = (uint64_t)256 << 20;
 static const uint64_t most_state_bytes = (uint64_t)256 << 20;
 
 enum {
@@ -64,6 +65,14 @@ static int64_t tokens_of(const struct pv_engine *e, uint64_t bytes)
     return (int64_t)(bytes / page < most ? bytes / page : most) * KV_CHUNK;
 }
 
+/* Size of a cache that is of use to several requests. */
+static uint64_t cache_bytes(const struct pv_engine *e, int64_t asked, uint64_t usual)
+{
+    if (asked != 0)
+        return asked > 0 ? (uint64_t)asked : 0;
+    return e->max_requests > 1 ? usual : 0;
+}
+
 static enum pv_status choose_sizes(struct pv_engine *e, const struct pv_engine_params *p,
                                    int64_t *tokens, struct pv_error *err)
 {
@@ -85,9 +94,8 @@ static enum pv_status choose_sizes(struct pv_engine *e, const struct pv_engine_p
     if (e->max_requests < 1 || e->max_requests > MAX_REQUESTS)
         return fail(err, PV_E_ARG, "%d requests at a time were asked for, 1 to %d are possible",
                     e->max_requests, MAX_REQUESTS);
-    e->vision_bytes = p->vision_bytes > 0                           ? (uint64_t)p->vision_bytes
-                      : p->vision_bytes == 0 && e->max_requests > 1 ? usual_vision_bytes
-                                                                    : 0;
+    e->vision_bytes = cache_bytes(e, p->vision_bytes, usual_vision_bytes);
+    e->media_bytes = cache_bytes(e, p->media_bytes, usual_media_bytes);
     *tokens = p->kv_tokens ? p->kv_tokens : e->context;
     if (p->kv_bytes)
         *tokens = tokens_of(e, p->kv_bytes);
@@ -167,6 +175,10 @@ static enum pv_status open_parts(struct pv_engine *e, int64_t tokens,
             vision_cache_open((size_t)config_media_width(decoder_config(m->dec)), e->vision_bytes);
         s = e->tower_rows ? PV_OK : fail_nomem(err, sizeof e->tower_rows);
     }
+    if (!s && m->vision && e->media_bytes > 0) {
+        e->media = media_cache_open(e->media_bytes);
+        s = e->media ? PV_OK : fail_nomem(err, sizeof e->media);
+    }
     if (!s)
         s = open_states(e, err);
     if (!s)
@@ -211,6 +223,8 @@ enum pv_status pv_engine_open(pv_engine **out, pv_model *model,
     e->kv = kv;
     atomic_init(&e->session_bytes, 0);
     atomic_init(&e->last_session, 0);
+    atomic_init(&e->decoded, 0);
+    atomic_init(&e->media_hits, 0);
     s = choose_sizes(e, p, &tokens, err);
     if (!s)
         s = check_memory(e, tokens, err);
@@ -236,6 +250,7 @@ void pv_engine_close(pv_engine **engine)
     }
     encoder_close(&e->encoder);
     vision_cache_close(&e->tower_rows);
+    media_cache_close(&e->media);
     state_cache_close(&e->states);
     decoder_state_close(&e->lane_state);
     engine_disk_close(&e->disk);

@@ -6,6 +6,7 @@
 #include "engine/encoder.h"
 #include "engine/model.h"
 #include "engine/scheduler.h"
+#include "engine/shared_media.h"
 #include "engine/state_cache.h"
 #include "engine/vision_cache.h"
 #include "spec/drafter_kind.h"
@@ -40,6 +41,8 @@ struct pv_engine {
     struct encoder *encoder;          /* NULL: no vision tower. Protected by model->step_lock */
     atomic_size_t tower_bytes;        /* held by `encoder` */
     struct vision_cache *tower_rows;  /* rows that it computed; NULL: no vision tower */
+    struct media_cache *media;        /* media used last; NULL: not kept */
+    atomic_llong decoded, media_hits; /* files decoded, and those found in `media` */
     struct state_cache *states;       /* for draft heads; NULL: the model has none */
     struct engine_disk disk;
     struct scheduler *scheduler;
@@ -49,7 +52,7 @@ struct pv_engine {
      * by the scheduler's thread only. */
     struct price_book book[PV_DRAFT_COUNT][PRICE_BOOKS];
     struct auto_memory learnt[PV_DRAFT_COUNT][PRICE_BOOKS]; /* likewise */
-    uint64_t vision_bytes;                                  /* limit of `tower_rows` */
+    uint64_t vision_bytes, media_bytes;                     /* limits of `tower_rows`, `media` */
     atomic_size_t fixed_bytes;                              /* pools and scratch */
     atomic_uint_least64_t session_bytes;
     atomic_uint_least64_t last_session; /* number of the last session opened */

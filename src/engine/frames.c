@@ -26,6 +26,7 @@ enum pv_status pv_video_frames(const pv_model *model, const char *path,
     struct video_source from = { .path = path };
     const struct vision_config *c;
     struct loaded_media loaded;
+    struct media m = { 0 };
     bool tiles;
     if (s)
         return s;
@@ -41,18 +42,19 @@ enum pv_status pv_video_frames(const pv_model *model, const char *path,
     if (s)
         return s;
     tiles = loaded.source != NULL;
-    s = media_load_finish(&loaded, c, true, err);
-    for (int i = 0; i < (tiles ? loaded.m.n_views : loaded.n_frames) && !s; i++) {
+    s = media_load_finish(&m, &loaded, c, true, err);
+    for (int i = 0; i < (tiles ? m.n_views : loaded.n_frames) && !s; i++) {
         struct pv_frame f = { .index = loaded.index[tiles ? 0 : i],
                               .time = loaded.time[tiles ? 0 : i],
-                              .width = loaded.m.width,
-                              .height = loaded.m.height,
-                              .rgb = media_view(&loaded.m, i) };
+                              .width = m.width,
+                              .height = m.height,
+                              .rgb = media_view(&m, i) };
         if (!fn(user, &f))
             s = fail(err, PV_E_CANCELLED, "%s: stopped after %d frames", path, i + 1);
     }
     if (!s && info)
         *info = loaded.info;
+    media_clear(&m);
     loaded_media_clear(&loaded);
     return s;
 }

@@ -54,6 +54,12 @@ static enum pv_status check_bounds(const struct media *m, int n_frames, const st
     return PV_OK;
 }
 
+enum pv_status media_fits(const struct loaded_media *s, const struct load_bounds *b,
+                          struct pv_error *err)
+{
+    return check_bounds(&s->m, s->n_frames, b, err);
+}
+
 /* Plan everything except the pixels and their frame numbers and times. */
 static enum pv_status plan(struct loaded_media *s, const struct vision_config *c,
                            const struct pv_video_params *p, const struct arrival_shape *shape,
@@ -169,30 +175,31 @@ void loaded_media_clear(struct loaded_media *s)
     *s = (struct loaded_media){ 0 };
 }
 
-enum pv_status media_load_finish(struct loaded_media *s, const struct vision_config *c, bool alone,
-                                 struct pv_error *err)
+enum pv_status media_load_finish(struct media *out, const struct loaded_media *s,
+                                 const struct vision_config *c, bool alone, struct pv_error *err)
 {
     struct image picture = { .width = s->m.source_width,
                              .height = s->m.source_height,
                              .rgb = s->source };
     struct media m;
     enum pv_status st;
-    if (!s->source)
+    if (!s->source) {
+        *out = media_copy(&s->m);
         return PV_OK;
+    }
     st = media_plan(&m, c, &s->params, picture.height, picture.width, 0, 0, alone, err);
-    if (!st)
-        st = media_reserve(&m, err);
     if (st)
         return st;
-    st = m.tiling.rows > 0 ? tiles_make(m.rgb, &m.tiling, &picture, c->image, err)
-                           : square_make(m.rgb, &picture, c->image, c->mean, err);
+    st = media_reserve(&m, err);
+    if (!st)
+        st = m.tiling.rows > 0 ? tiles_make(m.rgb, &m.tiling, &picture, c->image, err)
+                               : square_make(m.rgb, &picture, c->image, c->mean, err);
     if (st) {
         media_clear(&m);
         return st;
     }
     media_seal(&m);
-    media_clear(&s->m);
-    s->m = m;
+    *out = m;
     return PV_OK;
 }
 
@@ -334,6 +341,7 @@ enum pv_status media_load_known(struct loaded_media *out, const struct vision_co
                                          .n_frames = k->still ? 0 : info->frames,
                                          .sample_fps = info->sample_fps,
                                          .n_chunks = k->n_chunks };
+    struct media_origin *origin;
     struct loaded_media s;
     enum pv_status st;
     if (!may_be(info, k->n_chunks, b->limits) || (k->n_chunks > 0 && !media_hears(c, p)))
@@ -348,40 +356,56 @@ enum pv_status media_load_known(struct loaded_media *out, const struct vision_co
         return st;
     s.info = *info;
     memcpy(s.m.digest, k->digest, sizeof s.m.digest);
-    s.m.origin = copy_origin(from, p, b->limits);
-    if (!s.m.origin) {
+    origin = copy_origin(from, p, b->limits);
+    st = origin ? media_put_off(&s.m, origin, err) : fail_nomem(err, sizeof *origin + from->size);
+    if (st)
         loaded_media_clear(&s);
-        return fail_nomem(err, sizeof *s.m.origin + from->size);
-    }
-    *out = s;
-    return PV_OK;
+    else
+        *out = s;
+    return st;
 }
 
-enum pv_status media_load_pixels(struct media *m, const struct vision_config *c, int threads,
-                                 struct pv_error *err)
+/* Fill the store of a media item that was put off. */
+static enum pv_status load_store(struct media *m, const struct vision_config *c,
+                                 const struct load_bounds *how, struct pv_error *err)
 {
-    struct media_origin *o = m->origin;
+    const struct media_origin *o = m->store->origin;
+    struct media_store *store = m->store;
     struct loaded_media again;
     enum pv_status s;
-    if (media_is_loaded(m))
-        return PV_OK;
     struct load_bounds b = { .limits = &o->limits,
                              .max_rows = m->n_rows,
                              .max_bytes = media_size(m) + media_sound_size(m),
                              .decode_bytes = o->limits.memory_bytes,
-                             .threads = threads };
+                             .threads = how->threads,
+                             .decoded = how->decoded };
     struct video_source from = { .path = o->path, .data = o->data, .size = o->size };
     s = media_load_file(&again, c, &from, &o->params, &b, err);
     if (s)
         return s;
     if (media_equal(&again.m, m)) {
-        m->rgb = again.m.rgb;
-        m->sound.mel = again.m.sound.mel;
-        again.m.rgb = NULL;
-        again.m.sound.mel = NULL;
+        store->rgb = again.m.store->rgb;
+        store->mel = again.m.store->mel;
+        again.m.store->rgb = NULL;
+        again.m.store->mel = NULL;
     } else {
         s = fail(err, PV_E_IO, "%s: has changed since it was added", video_source_name(&from));
     }
     loaded_media_clear(&again);
+    return s;
+}
+
+enum pv_status media_load_pixels(struct media *m, const struct vision_config *c,
+                                 const struct load_bounds *how, struct pv_error *err)
+{
+    enum pv_status s = PV_OK;
+    if (media_is_loaded(m))
+        return PV_OK;
+    pthread_mutex_lock(&m->store->lock);
+    if (!m->store->rgb && !m->store->mel)
+        s = load_store(m, c, how, err);
+    m->rgb = m->store->rgb;
+    m->sound.mel = m->store->mel;
+    pthread_mutex_unlock(&m->store->lock);
     return s;
 }

@@ -6,6 +6,8 @@
 #include "family/media.h"
 #include "video/video.h"
 
+#include <stdatomic.h>
+
 struct loaded_media {
     struct media m;
     int n_frames;    /* frames used, without padding */
@@ -23,6 +25,7 @@ struct load_bounds {
     uint64_t max_bytes;    /* of pixels */
     uint64_t decode_bytes; /* of memory for decoding; 0: no limit */
     int threads;
+    atomic_llong *decoded; /* counts the files that are decoded; may be NULL */
 };
 
 /* A file with sound but no frames is accepted if the model has an audio encoder. */
@@ -46,13 +49,17 @@ enum pv_status media_load_known(struct loaded_media *out, const struct vision_co
                                 const struct video_source *from, const struct known_media *k,
                                 const struct pv_video_params *p, const struct load_bounds *b,
                                 struct pv_error *err);
-/* Decode the file now, unless the pixels are in memory. PV_E_IO if the file has changed. */
-enum pv_status media_load_pixels(struct media *m, const struct vision_config *c, int threads,
-                                 struct pv_error *err);
-/* Complete a still picture of a family with tiles: it is cut into tiles if it is the only picture
- * of its message (alone). Does nothing for other media. */
-enum pv_status media_load_finish(struct loaded_media *s, const struct vision_config *c, bool alone,
-                                 struct pv_error *err);
+/* PV_E_LIMIT unless the item is within the bounds. */
+enum pv_status media_fits(const struct loaded_media *s, const struct load_bounds *b,
+                          struct pv_error *err);
+/* Decode the file now, unless the pixels are in memory; of the bounds, only threads and `decoded`
+ * count. PV_E_IO if the file has changed. */
+enum pv_status media_load_pixels(struct media *m, const struct vision_config *c,
+                                 const struct load_bounds *how, struct pv_error *err);
+/* The media item as it goes into a prompt. A still picture of a family with tiles is cut into tiles
+ * if it is the only picture of its message (alone); other media are copied. */
+enum pv_status media_load_finish(struct media *out, const struct loaded_media *s,
+                                 const struct vision_config *c, bool alone, struct pv_error *err);
 void loaded_media_clear(struct loaded_media *s);
 /* Bytes of its pixels and features. */
 size_t loaded_media_size(const struct loaded_media *s);

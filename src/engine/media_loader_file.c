@@ -166,6 +166,8 @@ enum pv_status media_load_file(struct loaded_media *out, const struct vision_con
     struct arrival_shape shape = { 0 };
     struct chosen_frames l;
     enum pv_status s = chosen_frames_open(&l, c, from, p, b, err);
+    if (!s && b->decoded)
+        atomic_fetch_add(b->decoded, 1);
     if (!s)
         s = read_sound(&l, &shape.n_chunks, c, video_source_name(from), b, err);
     if (!s) {

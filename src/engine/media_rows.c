@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "engine/disk_media.h"
-#include "engine/media_loader.h"
+#include "engine/media_open.h"
 
 #include <string.h>
 
@@ -128,8 +128,7 @@ static enum pv_status make_ready(struct pv_session *s, const struct media_item *
                                  struct pv_error *err)
 {
     struct media *a = &s->seq.line.media[m - s->seq.line.media].m;
-    enum pv_status st =
-        media_load_pixels(a, vision_config(s->model->vision), s->model->threads, err);
+    enum pv_status st = media_open_pixels(a, s->engine, err);
     if (!st)
         st = encoder_reserve(s->engine->encoder, a, err);
     if (!st)

@@ -717,8 +717,7 @@ enum pv_status pv_prompt_write(const pv_session *s, const char *path, struct pv_
     if (s->messages)
         st = dialogue_ask(s->words, &o.ask, err);
     for (int k = 0; k < s->seq.line.n_spans && !st; k++)
-        st = media_load_pixels(&s->seq.line.media[s->seq.line.span[k].item].m,
-                               vision_config(s->model->vision), s->model->threads, err);
+        st = media_open_pixels(&s->seq.line.media[s->seq.line.span[k].item].m, s->engine, err);
     if (!st)
         st = list_ids(&o, s, path, err);
     if (!st)

@@ -447,6 +447,8 @@ void pv_engine_stats(pv_engine *e, struct pv_engine_counts *out)
                                     .disk_files = d.found[DISK_MEDIA],
                                     .disk_rows = d.found[DISK_ROWS],
                                     .disk_pages = d.found[DISK_PAGE],
-                                    .disk_damaged = d.damaged };
+                                    .disk_damaged = d.damaged,
+                                    .media_decoded = atomic_load(&e->decoded),
+                                    .media_found = atomic_load(&e->media_hits) };
     sized_write(out, &all, sizeof all);
 }

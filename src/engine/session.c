@@ -6,7 +6,6 @@
 #include "base/mem.h"
 #include "base/sized.h"
 #include "engine/captions.h"
-#include "engine/disk_media.h"
 #include "engine/media_rows.h"
 #include "format/family.h"
 
@@ -37,7 +36,7 @@ static uint64_t count_bytes(void *user)
     const struct pv_session *s = user;
     uint64_t used = timeline_media_size(&s->seq.line) + drafting_size(&s->draft);
     for (int i = 0; i < s->n_pending; i++)
-        used += loaded_media_size(&s->pending[i]);
+        used += loaded_media_size(&s->pending[i].media->l);
     return used;
 }
 
@@ -107,8 +106,10 @@ enum pv_status pv_session_open(pv_session **out, pv_model *model,
 
 static void drop_pending(struct pv_session *s)
 {
-    for (int i = 0; i < s->n_pending; i++)
-        loaded_media_clear(&s->pending[i]);
+    for (int i = 0; i < s->n_pending; i++) {
+        media_clear(&s->pending[i].m);
+        shared_media_close(&s->pending[i].media);
+    }
     s->n_pending = 0;
 }
 
@@ -178,8 +179,8 @@ static enum pv_status begin_media(struct pv_session *s, const struct pv_video_pa
         return fail(err, PV_E_LIMIT, "more than %d videos and pictures in one message",
                     SESSION_MAX_PENDING);
     for (int i = 0; i < s->n_pending; i++) {
-        uint64_t held = loaded_media_size(&s->pending[i]);
-        rows += s->pending[i].m.n_rows;
+        uint64_t held = loaded_media_size(&s->pending[i].media->l);
+        rows += s->pending[i].media->l.m.n_rows;
         own -= held < own ? held : own; /* the caller's limit applies per message */
     }
     timeline_forget(&s->seq.line, s->seq.kv_ids, s->seq.n_kv_ids);
@@ -194,12 +195,13 @@ static enum pv_status begin_media(struct pv_session *s, const struct pv_video_pa
     return PV_OK;
 }
 
-static void end_media(struct pv_session *s, const struct loaded_media *loaded, double seconds)
+/* Takes the reference. */
+static void end_media(struct pv_session *s, struct pv_media *media, double seconds)
 {
-    s->pending[s->n_pending++] = *loaded;
+    s->pending[s->n_pending++] = (struct pending_media){ .media = media };
     drafting_fit(&s->draft, budget_left(&s->budget));
-    s->frames += loaded->info.frames;
-    s->lost_frames += loaded->info.lost;
+    s->frames += media->l.info.frames;
+    s->lost_frames += media->l.info.lost;
     s->video_s += seconds;
 }
 
@@ -225,22 +227,18 @@ static enum pv_status add_video(pv_session *s, const struct video_source *from,
     struct load_bounds bounds;
     struct pv_limits limits;
     struct pv_video_params params;
-    struct loaded_media loaded;
+    struct pv_media *media;
     double t0 = clock_now();
     enum pv_status st = read_params(&params, &limits, p, err);
     if (!st)
         st = begin_media(s, &params, &bounds, err);
     if (!st)
-        st = disk_media_load(&s->engine->disk, &loaded, vision_config(s->model->vision), from,
-                             &params, &bounds, err);
+        st = media_open_file(&media, s->engine, from, &params, &bounds, err);
     if (st)
         return st;
-    loaded.params.limits = NULL;
-    loaded.params.samples = NULL;
-    loaded.params.allow_formats = loaded.params.media_helper = NULL;
     if (info)
-        *info = loaded.info;
-    end_media(s, &loaded, clock_now() - t0);
+        *info = media->l.info;
+    end_media(s, media, clock_now() - t0);
     return PV_OK;
 }
 
@@ -263,20 +261,16 @@ enum pv_status pv_add_frames(pv_session *s, const struct pv_frame *frames, size_
     struct load_bounds bounds;
     struct pv_limits limits;
     struct pv_video_params params;
-    struct loaded_media loaded;
+    struct pv_media *media;
     double t0 = clock_now();
     enum pv_status st = read_params(&params, &limits, p, err);
     if (!st)
         st = begin_media(s, &params, &bounds, err);
     if (!st)
-        st = media_load_frames(&loaded, vision_config(s->model->vision), frames, n, fps, &params,
-                               &bounds, err);
+        st = media_open_frames(&media, s->engine, frames, n, fps, &params, &bounds, err);
     if (st)
         return st;
-    loaded.params.limits = NULL;
-    loaded.params.samples = NULL;
-    loaded.params.allow_formats = loaded.params.media_helper = NULL;
-    end_media(s, &loaded, clock_now() - t0);
+    end_media(s, media, clock_now() - t0);
     return PV_OK;
 }
 
@@ -287,9 +281,10 @@ static enum pv_status finish_pending(struct pv_session *s, struct pv_error *err)
     int n_stills = 0;
     enum pv_status st = PV_OK;
     for (int i = 0; i < s->n_pending; i++)
-        n_stills += !s->pending[i].m.video;
+        n_stills += !s->pending[i].media->l.m.video;
     for (int i = 0; i < s->n_pending && !st; i++) {
-        st = media_load_finish(&s->pending[i], c, n_stills == 1, err);
+        media_clear(&s->pending[i].m); /* of a call that failed */
+        st = media_load_finish(&s->pending[i].m, &s->pending[i].media->l, c, n_stills == 1, err);
         if (!st && media_is_loaded(&s->pending[i].m)) /* otherwise the tower may not be needed */
             st = session_reserve_tower(s, &s->pending[i].m, err);
     }
@@ -323,7 +318,7 @@ static enum pv_status describe_pending(const struct pv_session *s, struct chat_m
                                         .run_rows = m->run_rows,
                                         .before = c->vision_start,
                                         .after = c->vision_end };
-        st = captions_make(&captions[i], &s->pending[i], err);
+        st = captions_make(&captions[i], &s->pending[i].media->l, err);
         media[i].captions = captions[i].list;
         media[i].note = captions[i].note.len > 0  ? captions[i].note.data
                         : m->family->media->lined ? ""

@@ -7,11 +7,18 @@
 #include "engine/budget.h"
 #include "engine/dialogue.h"
 #include "engine/drafting.h"
-#include "engine/media_loader.h"
+#include "engine/media_open.h"
 #include "engine/sequence.h"
 #include "spec/policy.h"
 
 enum { SESSION_MAX_PENDING = 64 }; /* media of one message */
+
+/* A media item of the next message: as it was loaded, and as it goes into the prompt, which can
+ * depend on the other media of the message. */
+struct pending_media {
+    struct pv_media *media; /* a reference */
+    struct media m;         /* store NULL: not made yet */
+};
 
 /* A function that gets the logits from which each token of an answer was chosen. */
 struct logits_observer {
@@ -55,8 +62,8 @@ struct pv_session {
     bool speculates;
     struct drafting draft;
     int n_pending;
-    struct loaded_media pending[SESSION_MAX_PENDING]; /* media of the next message */
-    int message0;                                     /* first row after the last answer */
+    struct pending_media pending[SESSION_MAX_PENDING];
+    int message0;  /* first row after the last answer */
     bool messages; /* the last addition was a message: the template's answer prefix is due */
     struct logits_observer observer;
     struct side_delay delay;

@@ -218,19 +218,49 @@ bool media_is_loaded(const struct media *m)
     return (m->rgb || m->n_views == 0) && (m->sound.mel || m->sound.n_chunks == 0);
 }
 
+static enum pv_status open_store(struct media *m, struct pv_error *err)
+{
+    m->store = mem_zalloc(sizeof *m->store);
+    if (!m->store)
+        return fail_nomem(err, sizeof *m->store);
+    atomic_init(&m->store->copies, 1);
+    pthread_mutex_init(&m->store->lock, NULL);
+    return PV_OK;
+}
+
 enum pv_status media_reserve(struct media *m, struct pv_error *err)
 {
+    enum pv_status s = open_store(m, err);
+    if (s)
+        return s;
     if (m->n_views > 0) {
-        m->rgb = mem_alloc(media_size(m));
+        m->rgb = m->store->rgb = mem_alloc(media_size(m));
         if (!m->rgb)
             return fail_nomem(err, media_size(m));
     }
     if (m->sound.n_chunks > 0) {
-        m->sound.mel = mem_alloc(media_sound_size(m));
+        m->sound.mel = m->store->mel = mem_alloc(media_sound_size(m));
         if (!m->sound.mel)
             return fail_nomem(err, media_sound_size(m));
     }
     return PV_OK;
+}
+
+enum pv_status media_put_off(struct media *m, struct media_origin *o, struct pv_error *err)
+{
+    enum pv_status s = open_store(m, err);
+    if (s)
+        media_origin_close(o);
+    else
+        m->store->origin = o;
+    return s;
+}
+
+struct media media_copy(const struct media *m)
+{
+    if (m->store)
+        atomic_fetch_add(&m->store->copies, 1);
+    return *m;
 }
 
 void media_origin_close(struct media_origin *o)
@@ -246,9 +276,14 @@ void media_origin_close(struct media_origin *o)
 
 void media_clear(struct media *m)
 {
-    mem_free(m->rgb);
-    mem_free(m->sound.mel);
-    media_origin_close(m->origin);
+    struct media_store *store = m->store;
+    if (store && atomic_fetch_sub(&store->copies, 1) == 1) {
+        mem_free(store->rgb);
+        mem_free(store->mel);
+        media_origin_close(store->origin);
+        pthread_mutex_destroy(&store->lock);
+        mem_free(store);
+    }
     *m = (struct media){ 0 };
 }
 

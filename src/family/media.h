@@ -9,6 +9,9 @@
 #include "format/config.h"
 #include "video/tiles.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 /* Where the pixels of a media item can be read again: a file, or (path NULL) its bytes in
  * memory. */
 struct media_origin {
@@ -20,6 +23,15 @@ struct media_origin {
     struct pv_limits limits;
 };
 void media_origin_close(struct media_origin *o); /* NULL is fine */
+
+/* Pixels and features, which all copies of a media item share; freed with the last of them. */
+struct media_store {
+    atomic_int copies;
+    pthread_mutex_t lock;        /* protects the pointers while the pixels are read again */
+    uint8_t *rgb;                /* owned; NULL: not loaded yet */
+    float *mel;                  /* owned; likewise */
+    struct media_origin *origin; /* owned; NULL if everything was loaded at once */
+};
 
 struct media;
 
@@ -46,7 +58,7 @@ struct media_sound {
     int n_chunks;   /* 0: no sound */
     int chunk_rows; /* prompt rows of a chunk */
     int chunk_size; /* floats of a chunk's features */
-    float *mel;     /* [n_chunks, mel, frames]; owned; NULL: not loaded yet, like media.rgb */
+    float *mel;     /* [n_chunks, mel, frames] of the store; NULL: not loaded yet, like media.rgb */
 };
 
 struct media {
@@ -56,8 +68,8 @@ struct media {
     enum resize_kind resize;
     int n_views;  /* frames, padded to whole slices; for a picture in tiles: whole picture and tiles
                    */
-    uint8_t *rgb; /* [n_views, height, width, 3]; owned; NULL: not loaded yet, see `origin` */
-    struct media_origin *origin; /* owned; NULL if the pixels are in rgb */
+    uint8_t *rgb; /* [n_views, height, width, 3] of the store; NULL: not loaded yet */
+    struct media_store *store;   /* NULL: only planned */
     uint8_t digest[DIGEST_SIZE]; /* of everything that determines its rows: pixels and layout */
     /* Input of the tower: slices of h x w patches, `temporal` views each. */
     int n_slices, h, w;
@@ -109,6 +121,10 @@ int media_units(const struct media *m);
 
 /* Allocate memory for pixels and features. */
 enum pv_status media_reserve(struct media *m, struct pv_error *err);
+/* The pixels are to be read from `o`, which is owned from now on, also on failure. */
+enum pv_status media_put_off(struct media *m, struct media_origin *o, struct pv_error *err);
+/* Another media item with the same pixels. */
+struct media media_copy(const struct media *m);
 size_t media_size(const struct media *m);       /* bytes of pixels */
 size_t media_sound_size(const struct media *m); /* bytes of features */
 /* Whether pixels and features are in memory. */

@@ -216,9 +216,14 @@ static inline bool see(struct loaded_media *s, const struct vision_config *c,
     struct pv_error err = { 0 };
     enum pv_status st = media_load_frames(s, c, f.frames, (size_t)f.n, f.fps, &p, &b, &err);
     if (!st) {
-        st = media_load_finish(s, c, e->n_pictures == 1, &err);
-        if (st)
+        struct media m;
+        st = media_load_finish(&m, s, c, e->n_pictures == 1, &err);
+        if (st) {
             loaded_media_clear(s);
+        } else {
+            media_clear(&s->m);
+            s->m = m;
+        }
     }
     film_close(&f);
     return CHECK_MSG(!st, "%s: media item %d: %s", e->name, i, err.text);

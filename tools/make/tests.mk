@@ -52,7 +52,7 @@ $(BUILD)/tests/cudasim/test_engine_cudasim.o: TEST_INC = -Itests -Ilab/rows
 $(foreach t,$(ROWS_UNIT),$(BUILD)/unit/test_$(t)) $(BUILD)/test_engine_cudasim: $(call objects,$(LAB_ROWS))
 
 # And of what decodes, with FFmpeg; fuzz_boxes runs fuzz_video's with other changes.
-DECODING = $(foreach t,video video_hostile video_memory media_proxy sound_av media_loader_sound disk_media,$(BUILD)/unit/test_$(t)) \
+DECODING = $(foreach t,video video_hostile video_memory media_proxy sound_av media_loader_sound disk_media shared_media,$(BUILD)/unit/test_$(t)) \
            $(foreach f,video boxes,$(BUILD)/replay_$(f) $(BUILD)/fuzz_$(f))
 $(DECODING): $(MEDIA_OBJ)
 $(DECODING): TEST_LIBS = $(MEDIA_LIBS)
@@ -120,7 +120,7 @@ check: programs $(if $(SAN),,core lib)
 
 # Unit tests that need many seconds are not in check-quick.
 SLOW = engine engine_nano speculate speculate_head schedule_parallel prompt_file golden golden_vision golden_answers video \
-       media_proxy media_loader media_loader_sound disk_media ranks ranks_answers vision vision_file vision_adaptor \
+       media_proxy media_loader media_loader_sound disk_media shared_media ranks ranks_answers vision vision_file vision_adaptor \
        lossy_run decoder_joint sound_av video_hostile drafter_cascade full_attention tokenizer draft_vocab
 QUICK = $(filter-out $(addprefix %/test_,$(SLOW)),$(UNIT))
 
