@@ -108,8 +108,11 @@ static int lack_of_sockets(void)
 {
     enum { SOME = 6 };
     int fd[SOME], n = 0, why;
-    while (n < SOME && (fd[n] = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) >= 0)
-        n++;
+    for (; n < SOME; n++) {
+        fd[n] = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        if (fd[n] < 0)
+            break;
+    }
     why = n < SOME ? errno : 0;
     while (n > 0)
         close(fd[--n]);
