@@ -82,7 +82,10 @@ static int counted_buffer(AVCodecContext *d, AVFrame *f, int flags)
             if (f->opaque_ref)
                 return r;
             token_free(t, NULL);
+            meter_starve(m);
         }
+    } else {
+        meter_starve(m);
     }
     av_frame_unref(f);
     return AVERROR(ENOMEM);

@@ -152,7 +152,7 @@ enum pv_status demuxer_fail(const struct demuxer *d, const char *what, int code,
 {
     char text[AV_ERROR_MAX_STRING_SIZE] = "";
 
-    if (code == AVERROR(ENOMEM))
+    if (code == AVERROR(ENOMEM) || meter_doubt(d->hand->meter))
         return fail(err, PV_E_NOMEM, "%s: out of memory while it was opened", d->path);
     av_strerror(code, text, sizeof text);
     return fail(err, code == AVERROR(EIO) ? PV_E_IO : PV_E_FORMAT, "%s: %s: %s", d->path, what,

@@ -60,16 +60,37 @@ static double allowed_seconds(const struct video_limits *l)
 
 static uint64_t allowed_memory(const struct video_limits *l)
 {
-    return walls_least(RLIMIT_AS, walls_least(RLIMIT_DATA, l->memory));
+    return walls_least(RLIMIT_AS, walls_least(RLIMIT_DATA, l->memory ? l->memory : UINT64_MAX));
 }
 
-/* It has ended by itself: why. */
+/* Its memory did not suffice. If the limit is that of this process, the video is not to blame. */
+static enum pv_status fail_memory(const struct video *v, struct pv_error *err)
+{
+    uint64_t bytes = allowed_memory(&v->limits);
+
+    if (v->limits.memory && bytes == v->limits.memory)
+        return fail(err, PV_E_LIMIT,
+                    "%s: reading it takes more than the %llu bytes of memory that are allowed",
+                    v->path, (unsigned long long)bytes);
+    if (bytes == UINT64_MAX)
+        return fail(err, PV_E_NOMEM, "%s: not enough memory to decode it", v->path);
+    return fail(err, PV_E_NOMEM,
+                "%s: not enough memory to decode it: it takes more than the %llu bytes of memory "
+                "that this process may have (ulimit -v, ulimit -d)",
+                v->path, (unsigned long long)bytes);
+}
+
+/* It has ended by itself: why. A helper that ended before it was ready could not load its
+ * libraries: where memory is limited, for lack of that. */
 static enum pv_status explain_end(struct video *v, struct pv_error *err)
 {
+    bool began = v->talk.state != TALK_STARTED;
     int status, signal;
 
     helper_end(&v->helper, true, &status);
     signal = status >= 0 && WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    if (!began && signal != SIGXCPU && walls_least(RLIMIT_AS, UINT64_MAX) != UINT64_MAX)
+        return fail_memory(v, err);
     if (signal == SIGXCPU)
         return fail(err, PV_E_LIMIT,
                     "%s: decoding takes more than the %g seconds of CPU time that are allowed",
@@ -125,8 +146,9 @@ static enum pv_status wait_for_helper(struct video *v, struct pv_error *err)
     }
 }
 
-/* The failure that a message tells of. */
-static enum pv_status fail_told(struct video *v, struct wire_answer *a, struct pv_error *err)
+/* The failure that a message tells of. `began`: the helper had been ready before. */
+static enum pv_status fail_told(struct video *v, bool began, struct wire_answer *a,
+                                struct pv_error *err)
 {
     enum pv_status s = (enum pv_status)a->status;
 
@@ -134,11 +156,8 @@ static enum pv_status fail_told(struct video *v, struct wire_answer *a, struct p
     a->text[sizeof a->text - 1] = 0;
     if (a->kind == WIRE_NO_WALLS)
         return fail(err, PV_E_UNSUPPORTED, "%s", a->text);
-    if (s == PV_E_NOMEM && v->limits.memory)
-        return fail(err, PV_E_LIMIT,
-                    "%s: reading it takes more than the %llu bytes of memory that "
-                    "are allowed",
-                    v->path, (unsigned long long)allowed_memory(&v->limits));
+    if (s == PV_E_NOMEM && began)
+        return fail_memory(v, err);
     return s == PV_E_ARG || strstr(a->text, v->path) == a->text
                ? fail(err, s, "%s", a->text)
                : fail(err, s, "%s: %s", v->path, a->text);
@@ -148,6 +167,7 @@ static enum pv_status fail_told(struct video *v, struct wire_answer *a, struct p
 static enum pv_status receive(struct video *v, struct wire_answer *a, struct pv_error *err)
 {
     enum pv_status s = wait_for_helper(v, err);
+    bool began = v->talk.state != TALK_STARTED;
     const char *wrong;
     ssize_t n;
 
@@ -159,7 +179,7 @@ static enum pv_status receive(struct video *v, struct wire_answer *a, struct pv_
     wrong = talk_hear(&v->talk, a, (size_t)n);
     if (wrong)
         return fail_lie(v, wrong, err);
-    return a->kind == WIRE_FAILED || a->kind == WIRE_NO_WALLS ? fail_told(v, a, err) : PV_OK;
+    return a->kind == WIRE_FAILED || a->kind == WIRE_NO_WALLS ? fail_told(v, began, a, err) : PV_OK;
 }
 
 /* --- opening -------------------------------------------------------------------------------- */

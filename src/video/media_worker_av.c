@@ -271,6 +271,7 @@ int media_worker_run(void)
     struct video_limits limits;
     struct wire_read read;
     struct pv_error err = { 0 };
+    enum pv_status s;
     int fd;
 
     if (!receive(&job, sizeof job))
@@ -281,8 +282,9 @@ int media_worker_run(void)
              "the program prevue-media is of another build than the library");
         return !send_failure(WIRE_FAILED, &err);
     }
-    if (raise_walls(&job, &err))
-        return !send_failure(WIRE_NO_WALLS, &err);
+    s = raise_walls(&job, &err);
+    if (s)
+        return !send_failure(s == PV_E_NOMEM ? WIRE_FAILED : WIRE_NO_WALLS, &err);
     local_video_decoder_version(ready.text, sizeof ready.text);
     if (!send_answer(&ready))
         return 2;

@@ -1,8 +1,10 @@
 /* Counters and their limits. The readers add to them from their own threads. */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "video/meter.h"
 
 #include "base/clock.h"
 
+#include <sys/mman.h>
 #include <time.h>
 
 void meter_init(struct meter *m, const char *path, const struct video_limits *limits)
@@ -102,6 +104,18 @@ bool meter_take(struct meter *m, uint64_t bytes)
 void meter_starve(struct meter *m)
 {
     atomic_store(&m->starved, true);
+}
+
+bool meter_doubt(struct meter *m)
+{
+    enum { PROBE = 16 << 20 };
+    void *p = mmap(NULL, PROBE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (p == MAP_FAILED)
+        meter_starve(m);
+    else
+        munmap(p, PROBE);
+    return p == MAP_FAILED;
 }
 
 void meter_give(struct meter *m, uint64_t bytes)

@@ -43,6 +43,9 @@ void meter_decoded(struct meter *m, int64_t pixels);
 bool meter_take(struct meter *m, uint64_t bytes);
 /* Record that the system refused memory. */
 void meter_starve(struct meter *m);
+/* FFmpeg says that the file is damaged, which it also says of some failures for lack of memory. If
+ * the system refuses some megabytes now, record that and return true. */
+bool meter_doubt(struct meter *m);
 void meter_give(struct meter *m, uint64_t bytes);
 /* Bytes of the limit that are left. */
 uint64_t meter_left(const struct meter *m);

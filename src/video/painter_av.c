@@ -41,8 +41,16 @@ static enum AVPixelFormat pixel_format(const AVFrame *f, bool *full)
     return format;
 }
 
+static enum pv_status fail_format(const char *path, const AVFrame *f, struct pv_error *err)
+{
+    const char *name = av_get_pix_fmt_name(f->format);
+    return fail(err, PV_E_UNSUPPORTED, "%s: frames of format %s cannot be converted to RGB", path,
+                name ? name : "unknown");
+}
+
 /* Sets swscale up for the frame's format, size, matrix and range. */
-static bool scaler_set(struct painter *p, const AVFrame *f)
+static enum pv_status scaler_set(struct painter *p, const char *path, const AVFrame *f,
+                                 struct pv_error *err)
 {
     bool full;
     enum AVPixelFormat format = pixel_format(f, &full);
@@ -50,14 +58,14 @@ static bool scaler_set(struct painter *p, const AVFrame *f)
     const int *table;
 
     if (!sws_isSupportedInput(format))
-        return false;
+        return fail_format(path, f, err);
     /* Without scaling this takes swscale's own path from YUV to RGB, as ffmpeg itself and the
      * references' decoders do; smoother chroma (SWS_FULL_CHR_H_INT) is 36 to 48 dB from them. */
     p->sws =
         sws_getCachedContext(p->sws, f->width, f->height, format, p->stored_width, p->stored_height,
                              AV_PIX_FMT_RGB24, SWS_BILINEAR, NULL, NULL, NULL);
-    if (!p->sws)
-        return false;
+    if (!p->sws) /* the format is one that it knows */
+        return fail(err, PV_E_NOMEM, "%s: out of memory while it was converted to RGB", path);
     /* Unsaid is BT.601 whatever the size: so ffmpeg and the decoders that models were trained
      * with take it, though much untagged HD was made with BT.709. */
     if (matrix == AVCOL_SPC_UNSPECIFIED)
@@ -65,7 +73,7 @@ static bool scaler_set(struct painter *p, const AVFrame *f)
     table = sws_getCoefficients(matrix);
     /* RGB has no matrix: then this says no, and there was nothing to set. */
     sws_setColorspaceDetails(p->sws, table, full, table, 1, 0, 1 << 16, 1 << 16);
-    return true;
+    return PV_OK;
 }
 
 enum pv_status painter_paint(struct painter *p, const char *path, const AVFrame *f, int64_t rank,
@@ -73,15 +81,17 @@ enum pv_status painter_paint(struct painter *p, const char *path, const AVFrame 
 {
     uint8_t *dst[4] = { p->scratch };
     int stride[4] = { (int)p->stride };
+    enum pv_status s;
 
     if (p->rgb_rank == rank)
         return PV_OK;
     p->rgb_rank = -1;
-    if (!scaler_set(p, f) || sws_scale(p->sws, (const uint8_t *const *)f->data, f->linesize, 0,
-                                       f->height, dst, stride) <= 0)
-        return fail(err, PV_E_UNSUPPORTED, "%s: frames of format %s cannot be converted to RGB",
-                    path,
-                    av_get_pix_fmt_name(f->format) ? av_get_pix_fmt_name(f->format) : "unknown");
+    s = scaler_set(p, path, f, err);
+    if (s)
+        return s;
+    if (sws_scale(p->sws, (const uint8_t *const *)f->data, f->linesize, 0, f->height, dst,
+                  stride) <= 0)
+        return fail_format(path, f, err);
     orient_copy(p->rgb, p->scratch, p->stride, p->stored_width, p->stored_height, p->orientation);
     p->rgb_rank = rank;
     return PV_OK;

@@ -265,6 +265,8 @@ static enum pv_status frames_take(struct sound_reader *r, struct pv_error *err)
             break;
         if (code == AVERROR(ENOMEM))
             return demuxer_fail(r->in, "decoding", code, err);
+        if (code < 0)
+            (void)meter_doubt(r->in->hand->meter);
         s = meter_check(r->in->hand, err);
         if (code < 0) {
             r->n_lost += errors++ == 0;
@@ -321,8 +323,10 @@ static enum pv_status packets_read(struct sound_reader *r, struct pv_error *err)
         if (s || is_early(r, r->in->packet))
             continue;
         n_packets++;
-        if (avcodec_send_packet(r->decoder, r->in->packet) < 0)
+        if (avcodec_send_packet(r->decoder, r->in->packet) < 0) {
+            (void)meter_doubt(r->in->hand->meter);
             r->n_lost++;
+        }
         s = frames_take(r, err);
     }
     if (!s)

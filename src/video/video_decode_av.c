@@ -103,9 +103,11 @@ static enum pv_status frame_arrives(struct local_video *v, struct pv_error *err)
     return PV_OK;
 }
 
-/* Elsewhere a failure shows as a frame that does not come. */
+/* Elsewhere a failure shows as a frame that does not come. Frames are lost only by damage of the
+ * file: where memory is short, reading it fails. */
 static void error_arrives(struct local_video *v)
 {
+    (void)meter_doubt(v->hand.meter);
     if (v->strict || !v->index.order)
         judge_add_error(&v->finder.judge);
 }

@@ -42,6 +42,18 @@ bool walls_bound_memory(void)
     return !WALLS_SANITIZED;
 }
 
+/* A call failed with errno: the system has no such thing, which `what` says; or it has no memory
+ * for it now, which is no reason to do without. */
+static enum pv_status fail_missing(const char *what, struct pv_error *err)
+{
+    int why = errno;
+
+    if (status_of_errno(why) == PV_E_NOMEM)
+        return fail(err, PV_E_NOMEM, "not enough memory for the sandbox of the media helper: %s",
+                    strerror(why));
+    return fail(err, PV_E_UNSUPPORTED, "%s: %s", what, strerror(why));
+}
+
 /* --- limits --------------------------------------------------------------------------------- */
 
 enum {
@@ -102,7 +114,7 @@ static enum pv_status set_limits(const struct walls_limits *l, struct pv_error *
         cpu = (uint64_t)ceil(l->cpu_seconds) + 1;
         ok = limit(RLIMIT_CPU, cpu, cpu + 1);
     }
-    return ok ? PV_OK : fail(err, PV_E_UNSUPPORTED, "limits cannot be set: %s", strerror(errno));
+    return ok ? PV_OK : fail_missing("limits cannot be set", err);
 }
 
 /* --- Landlock ------------------------------------------------------------------------------- */
@@ -302,8 +314,7 @@ static enum pv_status filter_calls(struct pv_error *err)
     f[n++] = RETURN(SECCOMP_RET_KILL_PROCESS);
     program.len = (unsigned short)n;
     if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0))
-        return fail(err, PV_E_UNSUPPORTED, "system calls cannot be filtered here: %s",
-                    strerror(errno));
+        return fail_missing("system calls cannot be filtered here", err);
     return PV_OK;
 }
 
@@ -332,16 +343,14 @@ enum pv_status walls_limit(const struct walls_limits *l, struct pv_error *err)
 {
     close_others(l->last_fd);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0))
-        return fail(err, PV_E_UNSUPPORTED, "the process cannot be tied to its parent: %s",
-                    strerror(errno));
+        return fail_missing("the process cannot be tied to its parent", err);
     return set_limits(l, err);
 }
 
 enum pv_status walls_raise(struct pv_error *err)
 {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-        return fail(err, PV_E_UNSUPPORTED, "the process cannot give up its rights: %s",
-                    strerror(errno));
+        return fail_missing("the process cannot give up its rights", err);
     forbid_files();
     return filter_calls(err);
 }

@@ -21,7 +21,8 @@ uint64_t walls_least(int resource, uint64_t bound);
  * ends, and writes no file. */
 enum pv_status walls_limit(const struct walls_limits *l, struct pv_error *err);
 /* Put it into the sandbox: from then on it cannot open files, create sockets, start processes or
- * map executable memory. PV_E_UNSUPPORTED: the system has no system-call filter (seccomp). */
+ * map executable memory. PV_E_UNSUPPORTED: the system has no system-call filter (seccomp).
+ * PV_E_NOMEM: it may have one, but no memory for it now. */
 enum pv_status walls_raise(struct pv_error *err);
 
 #endif

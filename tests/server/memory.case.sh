@@ -100,3 +100,16 @@ serve --context 512 --kv-memory 8M
 ulimit -S -v unlimited
 expect no_memory 503 'out of memory' $chats -H 'Expect:' --data-binary @text
 expect no_memory_up 200 ready /health
+
+# The same for media: the helper that decodes them cannot be started, and they are not decoded
+# without its sandbox either. With memory again, they are read.
+if command -v prlimit >/dev/null; then
+    serve --context 2048 --kv-memory 64M --samples "$samples"
+    clip="{\"max_tokens\":1,$(about sample-16-frames 'What?')}"
+    prlimit --pid "$server" --as=50000000:
+    expect no_memory_for_media 503 '"message":"[^"/]*([Cc]annot allocate|[Oo]ut of|not enough) memory' $chats -d "$clip"
+    prlimit --pid "$server" --as=unlimited:
+    expect memory_for_media 200 '"finish_reason"' $chats -d "$clip"
+else
+    echo "skip no_memory_for_media: prlimit (util-linux) is not installed"
+fi

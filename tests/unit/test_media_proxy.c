@@ -1,6 +1,6 @@
 /* Videos read in the helper process: the same frames to the bit, walls that hold, and one clear
  * error for whatever happens behind them. */
-#define _DEFAULT_SOURCE /* usleep */
+#define _DEFAULT_SOURCE /* usleep, syscall numbers */
 #include "../decode.h"
 #include "../make_h264.h"
 #include "../scratch.h"
@@ -11,10 +11,12 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 enum { MIB = 1 << 20, MOST = 256 };
@@ -308,7 +310,8 @@ static void allocate_with_high_limits(void)
     struct video_limits l = usual;
 
     l.memory = (uint64_t)4096 * MIB;
-    check_wall(MEDIA_TEST_ALLOCATE, l, PV_E_LIMIT, "more than the 314572800 bytes of memory");
+    check_wall(MEDIA_TEST_ALLOCATE, l, PV_E_NOMEM,
+               "not enough memory to decode it: it takes more than the 314572800 bytes");
 }
 
 static void spin_with_high_limits(void)
@@ -341,6 +344,89 @@ TEST(limits_of_the_caller)
     run_limited(RLIMIT_DATA, 300 * MIB, 300 * MIB, read_with_high_limits);
     run_limited(RLIMIT_DATA, 300 * MIB, 300 * MIB, allocate_with_high_limits);
     run_limited(RLIMIT_CPU, 1, 1000, spin_with_high_limits);
+}
+
+/* ---- lack of memory is no lack of a sandbox ---- */
+
+static void count_unsandboxed(void *user, const char *why)
+{
+    (void)why;
+    ++*(int *)user;
+}
+
+/* From now on, setting a filter of system calls fails with this error. */
+static bool refuse_filters(int why)
+{
+    struct sock_filter rows[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_seccomp, 3, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PR_SET_SECCOMP, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)why),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = { sizeof rows / sizeof *rows, rows };
+
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0;
+}
+
+/* Reads a clip with a sandbox, if possible. *without: how often it was done without one. */
+static struct result read_if_possible(int *without)
+{
+    struct video_sandbox box = { .unsandboxed = count_unsandboxed, .user = without };
+
+    *without = 0;
+    return read_path("tests/data/video/bframes.mp4", usual, &box);
+}
+
+static void read_without_filters(void)
+{
+    int without;
+    struct result r;
+
+    CHECK(refuse_filters(EINVAL));
+    r = read_if_possible(&without);
+    CHECK_MSG(!r.status && r.frames.n > 0 && without == 1, "%d \"%s\", %d without a sandbox",
+              r.status, r.err.text, without);
+}
+
+static void read_without_memory_for_filters(void)
+{
+    int without;
+    struct result r;
+
+    CHECK(refuse_filters(ENOMEM));
+    r = read_if_possible(&without);
+    CHECK_MSG(r.status == PV_E_NOMEM && strstr(r.err.text, "not enough memory for the sandbox") &&
+                  without == 0,
+              "%d \"%s\", %d without a sandbox", r.status, r.err.text, without);
+}
+
+/* Whatever does not fit into the address space: the clip is read in the sandbox, or memory is said
+ * to be short. */
+static void read_with_little_memory(void)
+{
+    int without;
+    struct result r = read_if_possible(&without);
+
+    CHECK_MSG(without == 0 && (r.status == PV_OK || r.status == PV_E_NOMEM),
+              "%d \"%s\", %d without a sandbox", r.status, r.err.text, without);
+    CHECK_MSG(!r.status || strstr(r.err.text, "memory") || strstr(r.err.text, strerror(ENOMEM)),
+              "\"%s\"", r.err.text);
+}
+
+TEST(lack_of_memory_keeps_the_sandbox)
+{
+    if (!has_sandbox())
+        return;
+    run_limited(RLIMIT_CORE, 0, 0, read_without_filters);
+    run_limited(RLIMIT_CORE, 0, 0, read_without_memory_for_filters);
+    for (rlim_t size = 1; size <= 512 && walls_bound_memory(); size *= 2)
+        run_limited(RLIMIT_AS, size * MIB, size * MIB, read_with_little_memory);
+    for (rlim_t size = 144; size < 256 && walls_bound_memory(); size += test_brief() ? 16 : 1)
+        run_limited(RLIMIT_AS, size * MIB, size * MIB, read_with_little_memory);
 }
 
 /* The lack of descriptors passes: it is no fault of the file. */
