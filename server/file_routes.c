@@ -45,7 +45,7 @@ bool call_file(struct call *c, struct stored_file *f)
     struct api_error e = { 0 };
     if (stored_find(c->s->files, c->arg, f))
         return true;
-    api_fail(&e, 404, "file_id", "there is no file \"%s\"", c->arg);
+    stored_fail(&e, c->arg);
     call_fail(c, &e);
     return false;
 }

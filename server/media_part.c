@@ -60,9 +60,9 @@ static bool read_stored(struct media_part *m, const char *id, const struct media
                         struct api_error *e)
 {
     struct stored_file f;
+    errno = ENOENT;
     if (!r->files || !stored_find(r->files, id, &f))
-        return api_fail(e, 404, "file_id", "there is no file \"%.60s\": upload it to /v1/files",
-                        id);
+        return stored_fail(e, id);
     m->path = mem_strdup(f.path);
     snprintf(m->name, sizeof m->name, "%.60s", id);
     return m->path || api_fail(e, 503, NULL, "out of memory for a path");
@@ -146,7 +146,7 @@ static bool read_file_url(struct media_part *m, const char *url, const struct me
     m->fd = open_beneath(r->media_path, below(path, r->media_path));
     snprintf(m->name, sizeof m->name, "%.*s", MEDIA_NAME - 1, url);
     if (m->fd < 0)
-        return api_fail(e, status_of_errno(errno) == PV_E_NOMEM ? 503 : 400, "url",
+        return api_fail(e, errno == EIO || status_of_errno(errno) == PV_E_NOMEM ? 503 : 400, "url",
                         "%s cannot be opened below the server's media path: %s", m->name,
                         errno == ELOOP ? "it is a link" : strerror(errno));
     if (fstat(m->fd, &st) != 0 || !S_ISREG(st.st_mode))

@@ -168,11 +168,21 @@ bool stored_find(struct upload_store *s, const char *id, struct stored_file *out
 {
     struct stored_file *f;
     pthread_mutex_lock(&s->lock);
+    errno = ENOENT;
     f = current(s, id);
     if (f)
         *out = *f;
     pthread_mutex_unlock(&s->lock);
     return f != NULL;
+}
+
+bool stored_fail(struct api_error *e, const char *id)
+{
+    int why = errno;
+    if (why == EIO || status_of_errno(why) == PV_E_NOMEM)
+        return api_fail(e, 503, "file_id", "the file \"%.60s\" cannot be looked for now: %s", id,
+                        strerror(why));
+    return api_fail(e, 404, "file_id", "there is no file \"%.60s\": upload it to /v1/files", id);
 }
 
 bool stored_remove(struct upload_store *s, const char *id)

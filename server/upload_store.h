@@ -29,8 +29,10 @@ void upload_store_close(struct upload_store **store);
 /* Add the clips of a directory as files that every client may use, with the ids "sample-NAME". */
 void upload_store_samples(struct upload_store *s, const char *dir);
 
-/* A copy of the file's entry; false: there is none. */
+/* A copy of the file's entry; false: there is none, or errno says why it cannot be looked for. */
 bool stored_find(struct upload_store *s, const char *id, struct stored_file *out);
+/* The error for that, by errno: 404, or 503 where files or memory are lacking. Returns false. */
+bool stored_fail(struct api_error *e, const char *id);
 bool stored_remove(struct upload_store *s, const char *id);
 /* {"id":...,"object":"file",...}; and a list of them. */
 void stored_json(struct buf *b, const struct stored_file *f);

@@ -8,6 +8,7 @@
 #include "test.h"
 
 #include <stdatomic.h>
+#include <sys/resource.h>
 
 enum { FILE_BYTES = 1000, ROUNDS = 300, READERS = 3, NEW = 4, ALL_BYTES = 20 * FILE_BYTES };
 
@@ -36,6 +37,31 @@ static int upload(struct upload_store *s, size_t bytes, char id[STORED_ID], bool
         memcpy(id, f.id, STORED_ID);
     upload_abandon(&u);
     return e.status;
+}
+
+/* A file of another server that cannot be looked for now is not told to be missing. */
+TEST(lack_of_descriptors_is_not_a_missing_file)
+{
+    struct upload_store *store = open_store(), *other = open_store();
+    struct api_error missing = { 0 }, lacking = { 0 };
+    struct rlimit usual, none;
+    struct stored_file f;
+    char id[STORED_ID];
+    CHECK_EQ(upload(other, FILE_BYTES, id, true), 0);
+    CHECK(!stored_find(store, "file-none", &f) && !stored_fail(&missing, "file-none"));
+    CHECK_EQ(missing.status, 404);
+    CHECK(getrlimit(RLIMIT_NOFILE, &usual) == 0);
+    none = (struct rlimit){ 0, usual.rlim_max };
+    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    CHECK(!stored_find(store, id, &f) && !stored_fail(&lacking, id));
+    CHECK(setrlimit(RLIMIT_NOFILE, &usual) == 0);
+    CHECK_EQ(lacking.status, 503);
+    CHECK_MSG(strstr(lacking.message, "cannot be looked for now: Too many open files") &&
+                  !strchr(lacking.message, '/'),
+              "%s", lacking.message);
+    CHECK(stored_find(store, id, &f) && stored_remove(store, id)); /* no fault of the file */
+    upload_store_close(&store);
+    upload_store_close(&other);
 }
 
 struct shared {
