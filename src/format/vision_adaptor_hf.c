@@ -1,4 +1,4 @@
-/* A vision adaptor as a directory, as tools/train writes it: config.json with the model_type
+/* A vision adaptor as a directory, as lab/train writes it: config.json with the model_type
  * "prevue-adaptor", input_size, intermediate_size, output_size, norm_eps and perhaps target; and
  * model.safetensors, whose tensors have the names of the GGUF file. */
 #include "base/file.h"

@@ -176,7 +176,7 @@ static const char config_json[] = "{\"model_type\": \"prevue-adaptor\", \"input_
                                   "\"intermediate_size\": 1, \"output_size\": 3, \"norm_eps\": "
                                   "1e-5, \"target\": \"T\"}";
 
-/* A directory as tools/train writes it. */
+/* A directory as lab/train writes it. */
 TEST(directories)
 {
     static const char header[] =
