@@ -70,7 +70,8 @@ void option_words(const struct option *o, char *out)
     }
 }
 
-/* Names of methods and views that only the laboratory has. */
+/* Names of drafters, methods and views that only the laboratory has. */
+static const char lab_drafters[] = "cascade";
 static const char lab_methods[] = "sd-rand sd-uniform sd-window sd-frame sd-fastvid sd-dycoke onsd";
 static const char lab_views[] =
     "window-front window-middle window-back frame fastvid fastvid-exact "
@@ -92,8 +93,16 @@ bool method_moved(const char *name)
 
 bool option_moved(const struct option *o, const char *value)
 {
-    return o->type == OPTION_METHOD ? method_moved(value)
-                                    : o->type == OPTION_VIEW && is_among(lab_views, value);
+    switch (o->type) {
+    case OPTION_METHOD:
+        return method_moved(value);
+    case OPTION_VIEW:
+        return is_among(lab_views, value);
+    case OPTION_DRAFTER:
+        return is_among(lab_drafters, value);
+    default:
+        return false;
+    }
 }
 
 int option_drafter(const char *name)

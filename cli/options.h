@@ -99,8 +99,8 @@ void option_words(const struct option *o, char *out);
 /* The description of an option in --help: its paragraph, its words and its other spellings. `out`
  * has OPTION_TEXT_SIZE bytes. */
 void option_text(const struct option *o, char *out);
-/* A value of a --method or --view that the option does not take because only prevue-lab has it; for
- * the message OPTION_MOVED. */
+/* A value of --method, --view or --drafter that the option does not take because only prevue-lab
+ * has it; for the message OPTION_MOVED. */
 bool option_moved(const struct option *o, const char *value);
 bool method_moved(const char *name);
 #define OPTION_MOVED "%s has moved to 'prevue-lab bench', the program for comparisons"

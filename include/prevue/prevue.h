@@ -245,7 +245,7 @@ enum pv_drafter {
     PV_DRAFT_NGRAM,   /* prompt lookup: what followed the same tokens before */
     PV_DRAFT_RANDOM,  /* for tests: any token */
     PV_DRAFT_ORACLE,  /* for tests: a known answer with errors */
-    PV_DRAFT_CASCADE, /* prompt lookup, and where it finds nothing the draft model */
+    PV_DRAFT_CASCADE, /* prompt lookup, then the draft model; only in the program prevue-lab */
     PV_DRAFT_COUNT    /* number of drafters */
 };
 enum pv_shape {

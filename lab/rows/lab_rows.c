@@ -1,6 +1,7 @@
-/* The laboratory's rows of the tables of views and methods. */
+/* The laboratory's rows of the tables of drafters, views and methods. */
 #include "lab_rows.h"
 
+#include "lab_drafters.h"
 #include "lab_views.h"
 #include "spec/method.h"
 
@@ -45,6 +46,7 @@ static const struct pv_method methods[] = {
 
 bool lab_rows_add(void)
 {
-    return views_add(views, sizeof views / sizeof *views) &&
+    return drafter_add(PV_DRAFT_CASCADE, &drafter_cascade) &&
+           views_add(views, sizeof views / sizeof *views) &&
            methods_add(methods, sizeof methods / sizeof *methods);
 }

@@ -1,5 +1,6 @@
-/* What the laboratory adds to the tables of the library: views and methods that were compared with
- * those that people use, and lost, or that only an experiment needs. doc/methods.md has them all.
+/* What the laboratory adds to the tables of the library: drafters, views and methods that were
+ * compared with those that people use, and lost, or that only an experiment needs. doc/methods.md
+ * has them all.
  */
 #ifndef PV_LAB_ROWS_LAB_ROWS_H
 #define PV_LAB_ROWS_LAB_ROWS_H

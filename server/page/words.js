@@ -2,7 +2,7 @@
 
 export const DRAFTERS = {
     none: "nobody", model: "a draft model", self: "the model itself, on a shorter prompt", sparse: "the model itself, with part of its cache",
-    head: "a draft head", ngram: "a table of what the text had before", random: "chance", cascade: "several drafters in turn",
+    head: "a draft head", ngram: "a table of what the text had before", random: "chance",
 };
 
 export const VIEWS = {

@@ -12,12 +12,24 @@ static const struct drafter_kind *const kinds[PV_DRAFT_COUNT] = {
     [PV_DRAFT_NGRAM] = &drafter_ngram,
     [PV_DRAFT_RANDOM] = &drafter_random,
     [PV_DRAFT_ORACLE] = &drafter_oracle,
-    [PV_DRAFT_CASCADE] = &drafter_cascade,
 };
+
+/* Those of the laboratory; written before a model is opened, and never again. */
+static const struct drafter_kind *added[PV_DRAFT_COUNT];
 
 const struct drafter_kind *drafter_find(enum pv_drafter drafter)
 {
-    return (unsigned)drafter < PV_DRAFT_COUNT ? kinds[drafter] : NULL;
+    if ((unsigned)drafter >= PV_DRAFT_COUNT)
+        return NULL;
+    return kinds[drafter] ? kinds[drafter] : added[drafter];
+}
+
+bool drafter_add(enum pv_drafter drafter, const struct drafter_kind *kind)
+{
+    if ((unsigned)drafter >= PV_DRAFT_COUNT || drafter_find(drafter))
+        return false;
+    added[drafter] = kind;
+    return true;
 }
 
 const struct pv_drafter_info *pv_drafter_find(int i)

@@ -57,10 +57,15 @@ struct drafter_kind {
     bool keeps_position; /* it was trained on the positions that rows have in the target */
 };
 
-/* NULL: unknown. PV_DRAFT_NONE has a row too, without any ability. */
+/* Give a drafter its row, which must stay valid for as long as the process runs. Call it before a
+ * model is opened; it is not safe beside other calls. False: the drafter has one. */
+bool drafter_add(enum pv_drafter drafter, const struct drafter_kind *kind);
+
+/* NULL: unknown, or a drafter that only the laboratory has (PV_DRAFT_CASCADE). PV_DRAFT_NONE has a
+ * row too, without any ability. */
 const struct drafter_kind *drafter_find(enum pv_drafter drafter);
 
 extern const struct drafter_kind drafter_model, drafter_self, drafter_sparse, drafter_head,
-    drafter_ngram, drafter_random, drafter_oracle, drafter_cascade;
+    drafter_ngram, drafter_random, drafter_oracle;
 
 #endif

@@ -86,10 +86,10 @@ static const char *name_drafters(char out[NAMES_SIZE], bool (*has)(const struct 
     int n = 0, left = 0;
     out[0] = 0;
     for (int i = 0; i < PV_DRAFT_COUNT; i++)
-        left += has(drafter_find((enum pv_drafter)i));
+        left += drafter_find((enum pv_drafter)i) && has(drafter_find((enum pv_drafter)i));
     for (int i = 0; i < PV_DRAFT_COUNT && n < NAMES_SIZE; i++) {
         const struct drafter_kind *kind = drafter_find((enum pv_drafter)i);
-        if (!has(kind))
+        if (!kind || !has(kind))
             continue;
         left--;
         n += snprintf(out + n, (size_t)(NAMES_SIZE - n), "%s%s", kind->info.name,

@@ -327,7 +327,7 @@ printf 'broken \377\n' >broken.txt
 failure draft_text_broken 'broken.txt: ' $ask -d other.gguf --draft-vocab 9 --draft-text broken.txt
 misuse draft_vision_word 'option --draft-vision takes one of: auto own shared' $ask -d other.gguf --draft-vision theirs
 misuse draft_vision_self 'cannot be combined with --draft self' $ask -d self --draft-vision shared
-misuse draft_vision_ngram 'is for the drafters model and cascade: it cannot be used with method ngram and drafter ngram' $ask --method ngram --draft-vision shared
+misuse draft_vision_ngram 'is for the drafter model: it cannot be used with method ngram and drafter ngram' $ask --method ngram --draft-vision shared
 misuse draft_adaptor_own 'contradict each other' $ask -d other.gguf --draft-vision own --draft-adaptor some.txt
 failure draft_adaptor_missing 'nowhere.gguf: ' $ask -d other.gguf --method sd --draft-adaptor nowhere.gguf
 failure draft_adaptor_model 'model.gguf: not a vision adaptor' $ask -d other.gguf --method sd --draft-adaptor model.gguf
@@ -336,6 +336,7 @@ misuse method_name 'takes one of: ar sd sd-tree .*not "spec"' $ask --method spec
 misuse view_name 'takes one of: full none .*not "all"' $ask -d self --view all
 misuse view_moved "option --view: dycoke has moved to 'prevue-lab bench'" $ask -d self --view dycoke
 misuse method_moved "option --method: sd-window has moved to 'prevue-lab bench'" $ask -d self --method sd-window
+misuse drafter_moved "option --drafter: cascade has moved to 'prevue-lab bench'" $ask -d self --drafter cascade
 misuse compare_moved "onsd has moved to 'prevue-lab bench'" $ask -d self --compare sd,onsd
 misuse view_cut 'takes one of: full none .*not "window"' $ask -d self --view window
 misuse ratio_two 'option --ratio takes a number from 0 to 1' $ask -d self --ratio 2

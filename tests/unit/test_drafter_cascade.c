@@ -3,6 +3,7 @@
  * probabilities. */
 #include "answers.h"
 #include "family/families.h"
+#include "lab_rows.h"
 
 static struct pv_method cascade(const char *view, enum pv_shape shape)
 {
@@ -67,5 +68,7 @@ TEST(it_has_no_probabilities)
 
 int main(int argc, char **argv)
 {
+    if (!lab_rows_add())
+        return 1;
     return test_main(argc, argv);
 }

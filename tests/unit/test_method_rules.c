@@ -1,5 +1,6 @@
 /* Tests of the rules for methods: every rule refuses what it names, for each drafter by its
  * properties, and defaults depend on nothing but the method and the setting. */
+#include "lab_rows.h"
 #include "spec/drafter_kind.h"
 #include "spec/method_rules.h"
 #include "test.h"
@@ -136,5 +137,7 @@ TEST(defaults)
 
 int main(int argc, char **argv)
 {
+    if (!lab_rows_add())
+        return 1;
     return test_main(argc, argv);
 }

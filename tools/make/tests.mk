@@ -46,7 +46,7 @@ $(foreach t,$(LAB_UNIT),$(eval $(BUILD)/unit/test_$(t): $(BUILD)/lab/$(t).o))
 $(BUILD)/unit/test_bench_stats: $(BUILD)/cli/figures.o
 
 # Tests that use rows of the laboratory.
-ROWS_UNIT = view view_specvlm_grid view_specvlm_draft drafting
+ROWS_UNIT = view view_specvlm_grid view_specvlm_draft drafting drafter_cascade method_rules
 $(foreach t,$(ROWS_UNIT),$(BUILD)/tests/unit/test_$(t).o): TEST_INC = -Itests -Ilab/rows
 $(BUILD)/tests/cudasim/test_engine_cudasim.o: TEST_INC = -Itests -Ilab/rows
 $(foreach t,$(ROWS_UNIT),$(BUILD)/unit/test_$(t)) $(BUILD)/test_engine_cudasim: $(call objects,$(LAB_ROWS))

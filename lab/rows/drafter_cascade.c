@@ -6,7 +6,7 @@
  * N-grams have no probabilities, hence neither has the cascade: no fitted trees, and no rejection
  * of chains. */
 #include "base/mem.h"
-#include "spec/drafter_kind.h"
+#include "lab_drafters.h"
 
 struct cascade_drafter {
     struct drafter base;
