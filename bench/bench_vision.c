@@ -19,6 +19,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { LIMIT_INT = 1 << 16 };
 
@@ -27,7 +28,7 @@ static const double busy = 0.03; /* share of the CPU that other programs may use
 struct args {
     const char *path, *mmproj, *commit;
     int threads, batch, repeat, height, width;
-    bool best, repack;
+    bool best, repack, cast;
     uint64_t cpu_mask;
 };
 
@@ -40,6 +41,7 @@ struct bench {
     float *patches, *tokens;
     int h, w; /* patches of a slice */
     struct samples samples;
+    double cpu;            /* seconds of the timed calls, on all threads */
     struct samples random; /* rates of tiles of random numbers, between the calls; may be empty */
     double ops[PEAK_KINDS], attention_ops, bytes; /* of one call */
 };
@@ -56,6 +58,7 @@ static const char usage[] =
     "  --take WHICH         median or best of the calls (median)\n"
     "  --repack WHICH       yes or no: weights in the kernels' own order, where they have one "
     "(yes)\n"
+    "  --tower-type TYPE    file or q8_0, as of prevue (file)\n"
     "  --cpumask M          CPU features that may be used, a number (all)\n"
     "  --commit TEXT        what to call this build\n";
 
@@ -97,6 +100,9 @@ static bool parse_option(struct args *a, const char *name, const char *value)
     } else if (strcmp(name, "--repack") == 0) {
         a->repack = strcmp(value, "yes") == 0;
         return a->repack || strcmp(value, "no") == 0;
+    } else if (strcmp(name, "--tower-type") == 0) {
+        a->cast = strcmp(value, "q8_0") == 0;
+        return a->cast || strcmp(value, "file") == 0;
     } else if (strcmp(name, "--cpumask") == 0) {
         a->cpu_mask = strtoull(value, &end, 0);
         return end != value && !*end;
@@ -124,6 +130,9 @@ static enum pv_status open_all(struct bench *b, struct pv_error *err)
 {
     struct args *a = &b->args;
     enum pv_status s = model_file_open(&b->mf, a->path, a->mmproj, 0, families, err);
+    const struct tower_cast how = { .type = DTYPE_Q8_0, .threads = a->threads };
+    if (!s && a->cast)
+        s = model_file_cast_tower(b->mf, &how, err);
     if (!s)
         s = device_cpu_open(&b->dev, a->threads, cpu_flags() & a->cpu_mask, err);
     if (s)
@@ -215,7 +224,7 @@ static enum pv_status measure(struct bench *b, struct pv_error *err)
     for (int i = 0; i <= b->args.repeat; i++) {
         double rate =
             half && i > 0 ? floor_random_tiles(cpu->pool, cpu_flags() & b->args.cpu_mask, last) : 0;
-        double start = seconds_now();
+        double start = seconds_now(), used = (double)clock() / CLOCKS_PER_SEC;
         if (rate > 0)
             samples_add(&b->random, rate);
         if (i == 1)
@@ -225,8 +234,10 @@ static enum pv_status measure(struct bench *b, struct pv_error *err)
         if (s)
             return s;
         last = seconds_now() - start;
-        if (i > 0)
+        if (i > 0) {
             samples_add(&b->samples, last);
+            b->cpu += (double)clock() / CLOCKS_PER_SEC - used;
+        }
     }
     return PV_OK;
 }
@@ -267,6 +278,7 @@ static void print(const struct bench *b, const struct report *r)
            b->w, frames, b->args.best ? "best" : "median", b->samples.n);
     printf("time     %.4f s a call (best %.4f, worst %.4f), %.4f s a frame\n", time,
            samples_at(&b->samples, 0), samples_at(&b->samples, 1), time / frames);
+    printf("cpu      %.4f s a frame, on all threads\n", b->cpu / b->samples.n / frames);
     printf("work     %.2f Gop a call, %.1f %% of it attention; %.1f Gop/s\n", 1e-9 * ops,
            100 * b->attention_ops / ops, 1e-9 * ops / time);
     for (int i = 0; i < PARTS; i++)

@@ -18,6 +18,8 @@
 #define DEFAULT_MODEL "models/nano.gguf"
 /* The order of enum pv_kv_type. */
 #define KV_WORDS "auto f16 bf16 f32"
+/* The order of enum pv_tower_type. */
+#define TOWER_WORDS "file q8_0"
 
 #define AT(field) offsetof(struct model_args, field)
 
@@ -53,6 +55,11 @@ const struct option model_table[] = {
       "Run the draft model on N more processes of this machine, with --threads threads each: they "
       "draft while the model works. Default: where the model runs.",
       NULL },
+    { "tower-type", 0, NULL, OPTION_CHOICE, AT(tower_type), 0, 0, "TYPE",
+      "Type of the vision tower's matrices. q8_0: those of 16 and 32 bits are quantised when the "
+      "model is opened, and a CPU multiplies them in integers; the text may change. file: as they "
+      "are stored. Default: file.",
+      TOWER_WORDS },
     { "no-repack", 0, NULL, OPTION_FLAG, AT(no_repack), 0, 0, NULL,
       "Use quantised weights in place, from the mapped file. By default they are repacked: copied "
       "to a layout that the CPU multiplies faster, which takes as much memory again. The text does "
@@ -196,6 +203,7 @@ int model_args_check(const struct model_args *a, const char *command, struct pv_
     p.threads = a->threads;
     p.device = a->device;
     p.no_repack = a->no_repack;
+    p.tower_type = (enum pv_tower_type)a->tower_type;
     p.test = a->dummy_weights ? &dummy : NULL;
     if (!p.path)
         return options_misuse(command,

@@ -7,6 +7,7 @@
 struct model_args {
     const char *model, *mmproj, *cpumask, *device;
     int threads, ranks, draft_ranks;
+    int tower_type;
     bool no_repack, dummy_weights;
 };
 
@@ -36,7 +37,7 @@ struct sampling_args {
 
 /* The tables of the structs above. */
 extern const struct option model_table[], session_table[], cache_table[], sampling_table[];
-enum { N_MODEL_OPTIONS = 9, N_SESSION_OPTIONS = 4, N_CACHE_OPTIONS = 3, N_SAMPLING_OPTIONS = 9 };
+enum { N_MODEL_OPTIONS = 10, N_SESSION_OPTIONS = 4, N_CACHE_OPTIONS = 3, N_SAMPLING_OPTIONS = 9 };
 enum { N_MODEL_SHORT = 4, N_SESSION_SHORT = 1, N_CACHE_SHORT = 1 }; /* that --help lists */
 enum { N_DRAWING_OPTIONS = N_SAMPLING_OPTIONS - 2 };                /* without --json and --stats */
 

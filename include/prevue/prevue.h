@@ -131,6 +131,11 @@ enum pv_draft_vision {
     PV_DRAFT_VISION_SHARED /* the target's tokens, by pv_model_params.adaptor: no tower is loaded */
 };
 
+/* Type of the matrices of vision towers. Q8_0: those that the file has in F32, F16 or BF16 are
+ * quantised when the model is opened, which may change answers; on CPUs they are then multiplied in
+ * integers. The patch embedding, norms, biases and positions keep their types. */
+enum pv_tower_type { PV_TOWER_FILE, PV_TOWER_Q8_0 };
+
 struct pv_model_params {
     size_t size;
     const char *path;   /* GGUF file or Hugging Face directory */
@@ -169,6 +174,7 @@ struct pv_model_params {
      * tokens of the target's. GGUF file or directory; NULL: none. Answers do not depend on it. */
     const char *adaptor;
     enum pv_draft_vision draft_vision;
+    enum pv_tower_type tower_type;
 };
 
 /* A cache on disk, which several processes may share. A video that is asked about again is neither

@@ -51,6 +51,8 @@ PV_PHASE_OPEN = 4
 PV_DRAFT_VISION_AUTO = 0
 PV_DRAFT_VISION_OWN = 1
 PV_DRAFT_VISION_SHARED = 2
+PV_TOWER_FILE = 0
+PV_TOWER_Q8_0 = 1
 PV_DRAFT_NONE = 0
 PV_DRAFT_MODEL = 1
 PV_DRAFT_SELF = 2
@@ -162,6 +164,7 @@ class pv_model_params(Struct):
     progress_user: Any
     adaptor: Any
     draft_vision: int
+    tower_type: int
     _fields_ = [
         ("size", c_size_t),
         ("path", c_char_p),
@@ -181,6 +184,7 @@ class pv_model_params(Struct):
         ("progress_user", c_void_p),
         ("adaptor", c_char_p),
         ("draft_vision", c_int),
+        ("tower_type", c_int),
     ]
 
 

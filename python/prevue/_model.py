@@ -17,6 +17,7 @@ DRAFT_VISION = {
     "own": _abi.PV_DRAFT_VISION_OWN,
     "shared": _abi.PV_DRAFT_VISION_SHARED,
 }
+TOWER_TYPES = {"file": _abi.PV_TOWER_FILE, "q8_0": _abi.PV_TOWER_Q8_0}
 
 
 class Model(Owner):
@@ -26,7 +27,8 @@ class Model(Owner):
     `threads` 0 means all cores that the process may use, `device` is "cpu", "cuda" or "cuda:1". A draft model usually
     runs on the threads of its target: `shares_with=target`. With `draft_vocab` a drafter scores only so many tokens: the
     most frequent ones of the text file `draft_text`. `adaptor` is a vision adaptor, by which a draft model sees what the
-    vision tower of `shares_with` sees; `draft_vision` is "auto" (if the adaptor fits), "own" or "shared".
+    vision tower of `shares_with` sees; `draft_vision` is "auto" (if the adaptor fits), "own" or "shared". With
+    `tower_type` "q8_0" a vision tower of 16 or 32 bits is quantised when it is opened, which may change answers.
     """
 
     _what = "model"
@@ -46,9 +48,12 @@ class Model(Owner):
         memory_bytes: int = 0,
         adaptor: "str | os.PathLike[str] | None" = None,
         draft_vision: str = "auto",
+        tower_type: str = "file",
     ) -> None:
         if draft_vision not in DRAFT_VISION:
             raise ArgumentError(f"draft_vision is {draft_vision!r}, not one of {', '.join(DRAFT_VISION)}")
+        if tower_type not in TOWER_TYPES:
+            raise ArgumentError(f"tower_type is {tower_type!r}, not one of {', '.join(TOWER_TYPES)}")
         lib = library()
         params = lib.defaults(_abi.pv_model_params, "pv_model_params_init")
         lender = shares_with._use() if shares_with else None
@@ -64,6 +69,7 @@ class Model(Owner):
         params.limits.memory_bytes = memory_bytes
         params.adaptor = encode(adaptor)
         params.draft_vision = DRAFT_VISION[draft_vision]
+        params.tower_type = TOWER_TYPES[tower_type]
         guard = Guard()
         params.progress = guard.progress
         pointer = ctypes.c_void_p()

@@ -144,6 +144,7 @@ static void make_ids(struct engine_disk *d, const struct pv_model *m, enum dtype
     digest_add(&rows, cpu, sizeof cpu);
     add_text(&rows, m->dev->identity ? m->dev->identity : "");
     add_text(&rows, m->dev->drawn > 0 ? "drawn weights" : ""); /* random, not from the file */
+    add_text(&rows, m->tower_cast ? "tower q8_0" : "");
     add_configs(&rows, m->file);
     digest_add(&rows, weights, DIGEST_SIZE);
     pages = rows;

@@ -319,6 +319,23 @@ static bool is_wanted(void *user)
     return o->p->progress(o->p->progress_user, PV_PHASE_OPEN, (int64_t)done, (int64_t)o->all);
 }
 
+/* The tower in the type that was asked for, unless this model sees by its target's. */
+static enum pv_status cast_tower(struct pv_model *m, const struct pv_model_params *p,
+                                 struct opening *o, struct pv_error *err)
+{
+    const struct tower_cast how = { .type = DTYPE_Q8_0,
+                                    .threads = m->threads,
+                                    .go_on = p->progress ? is_wanted : NULL,
+                                    .user = o };
+    enum pv_status s;
+    if (p->tower_type == PV_TOWER_FILE || !model_file_vision(m->file)->family || m->adaptor)
+        return PV_OK;
+    s = model_file_cast_tower(m->file, &how, err);
+    m->tower_cast = true;
+    o->all = weight_bytes(m->file, true);
+    return s;
+}
+
 /* Bring all weights to the device, whose lock we hold meanwhile. */
 static enum pv_status open_weights(struct pv_model *m, const struct pv_model_params *p,
                                    struct opening *o, struct pv_error *err)
@@ -335,6 +352,8 @@ static enum pv_status open_weights(struct pv_model *m, const struct pv_model_par
     s = open_adaptor(m, p, err);
     if (!s && m->adaptor)
         o->all = weight_bytes(m->file, false);
+    if (!s)
+        s = cast_tower(m, p, o, err);
     if (!s)
         s = check_room(m, o->all, err);
     if (!s)
@@ -402,6 +421,8 @@ enum pv_status pv_model_open(pv_model **out, const struct pv_model_params *param
     if (p->threads < 0 || p->threads > POOL_MAX_THREADS)
         return fail(err, PV_E_ARG, "%d threads asked for: 1 to %d are possible", p->threads,
                     POOL_MAX_THREADS);
+    if ((unsigned)p->tower_type > PV_TOWER_Q8_0)
+        return fail(err, PV_E_ARG, "there is no type of towers number %d", (int)p->tower_type);
     m = mem_zalloc(sizeof *m);
     if (!m)
         return fail_nomem(err, sizeof *m);

@@ -37,6 +37,7 @@ struct pv_model {
     uint64_t cpu;                 /* features in use */
     struct pv_model *shares_with; /* the owner of the device; NULL: this model */
     bool spread;                  /* its decoder is distributed over ranks, or over GPUs */
+    bool tower_cast;              /* its tower was quantised when it was opened */
     const pv_ranks *ranks;        /* NULL: none */
     int gpu;                      /* number of its (first) GPU; -1: it runs on the CPU */
     struct gpu_list gpus;         /* all its GPUs */

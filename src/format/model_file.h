@@ -111,6 +111,20 @@ enum pv_status model_file_open_adapted(struct model_file **out, const char *path
                                        const struct family *const *families, struct pv_error *err);
 void model_file_close(struct model_file **mf);
 
+/* How the vision tower of an open model gets another type. */
+struct tower_cast {
+    enum dtype type; /* one that row_can_encode */
+    int threads;
+    bool (*go_on)(void *user); /* asked after a matrix, on the calling thread; false:
+                                  PV_E_CANCELLED; NULL: not asked */
+    void *user;
+};
+/* Replace the matrices of F32, F16 and BF16 in the tower's layers and projector (or mergers) by
+ * copies of another type, in memory; those whose rows are no whole blocks of it stay, but the MLPs
+ * become vision_whole_ffn wide. Called at most once. */
+enum pv_status model_file_cast_tower(struct model_file *mf, const struct tower_cast *how,
+                                     struct pv_error *err);
+
 const struct config *model_file_config(const struct model_file *mf);
 const char *model_file_path(const struct model_file *mf);
 const struct tensor *model_file_embed(const struct model_file *mf); /* [vocab, H] */

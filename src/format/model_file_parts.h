@@ -26,6 +26,8 @@ struct model_file {
     struct query_layer_tensors *query_layer;  /* owned; [vision.audio.q_layers] */
     struct tensor *view; /* owned; parts or reshaped forms of stored tensors of the tower */
     int n_views;
+    struct tensor *cast; /* owned; tensors of the tower in another type; NULL: none */
+    void *cast_data;     /* owned; their numbers */
 };
 
 /* A tensor of the decoder by its complete name, or NULL. */

@@ -340,5 +340,7 @@ void vision_file_close(struct model_file *mf)
     audio_file_close(mf);
     mem_free(mf->vision_layer);
     mem_free(mf->view);
+    mem_free(mf->cast);
+    mem_free(mf->cast_data);
     gguf_close(&mf->mmproj);
 }

@@ -40,6 +40,16 @@ for family in llava_onevision qwen2_5_vl_video; do
     [ "$(number_of reused_tokens)" -ge "$(number_of video_tokens)" ] || why="the video was prefilled"
     verdict "cache_kv_$family" "$why"
 
+    # Video tokens of a quantised tower are others.
+    run $question -m $m --cache-dir kept --tower-type q8_0
+    why=
+    [ "$status" -eq 0 ] && [ "$(seconds_of vision)" != 0.000000 ] || why="the tower did not run"
+    verdict "cache_tower_type_$family" "$why"
+    run $question -m $m --cache-dir kept --tower-type q8_0
+    why=
+    [ "$(seconds_of vision)" = 0.000000 ] || why="the tower ran: $(seconds_of vision)"
+    verdict "cache_tower_type_full_$family" "$why"
+
     # One damaged page: one line, and the same answer; then it is whole again.
     page=$(ls kept/page-*.pvc | head -n 1)
     printf x | dd of="$page" bs=1 seek=200 conv=notrunc 2>/dev/null
