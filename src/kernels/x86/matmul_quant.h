@@ -53,43 +53,51 @@ INLINE void quant_pack(void *xp, const float *x, size_t stride, int n, int in, i
     }
 }
 
-/* Multiply `n` blocks of one tile of outputs by `rows` rows of x, x_rows apart. `rows`, `kind` and
- * `bits` are compile-time constants. */
+/* Multiply `n` blocks of `tiles` tiles of outputs by `rows` rows of x, x_rows apart. `rows`,
+ * `tiles`, `kind` and `bits` are compile-time constants. Several tiles are whole. */
 INLINE void quant_tile(float *y, size_t y_stride, const struct panel_block *p,
                        const struct x_block *x, size_t x_rows, int n, int outs, bool first,
-                       int rows, enum quant_kind kind, int bits)
+                       int rows, int tiles, enum quant_kind kind, int bits)
 {
-    vec acc[QUANT_ROWS];
+    vec acc[QUANT_TILES][QUANT_ROWS];
 
-    for (int r = 0; r < rows; r++) {
-        const float *row = y + y_stride * (size_t)r;
-        acc[r] = first ? vec_zero() : outs == VEC ? vec_load(row) : vec_load_part(row, outs);
-    }
-    for (int b = 0; b < n; b++, p++, x += x_rows) {
-        vec scale = p->scale, other = kind == QUANT_PLAIN ? scale : p->other;
-        ivec sum[QUANT_ROWS], half[QUANT_ROWS];
-        dot_block(sum, half, p, x, rows, kind == QUANT_HALVES, bits);
+    for (int t = 0; t < tiles; t++)
         for (int r = 0; r < rows; r++) {
-            vec xs = vec_set(x[r].scale);
-            acc[r] = vec_fma(ivec_float(sum[r]), vec_mul(scale, xs), acc[r]);
-            if (kind == QUANT_HALVES)
-                acc[r] = vec_fma(ivec_float(half[r]), vec_mul(other, xs), acc[r]);
-            if (kind == QUANT_MINS)
-                acc[r] = vec_fnma(other, vec_set(x[r].sum), acc[r]);
+            const float *row = y + y_stride * (size_t)r + t * VEC;
+            acc[t][r] = first                      ? vec_zero()
+                        : tiles > 1 || outs == VEC ? vec_load(row)
+                                                   : vec_load_part(row, outs);
+        }
+    for (int b = 0; b < n; b++, p++, x += x_rows) {
+        ivec sum[QUANT_TILES][QUANT_ROWS], half[QUANT_TILES][QUANT_ROWS];
+        dot_block(sum, half, p, x, rows, tiles, kind == QUANT_HALVES, bits);
+        for (int t = 0; t < tiles; t++) {
+            vec scale = p[t * PANEL_BLOCKS].scale;
+            vec other = kind == QUANT_PLAIN ? scale : p[t * PANEL_BLOCKS].other;
+            for (int r = 0; r < rows; r++) {
+                vec xs = vec_set(x[r].scale);
+                acc[t][r] = vec_fma(ivec_float(sum[t][r]), vec_mul(scale, xs), acc[t][r]);
+                if (kind == QUANT_HALVES)
+                    acc[t][r] = vec_fma(ivec_float(half[t][r]), vec_mul(other, xs), acc[t][r]);
+                if (kind == QUANT_MINS)
+                    acc[t][r] = vec_fnma(other, vec_set(x[r].sum), acc[t][r]);
+            }
         }
     }
-    for (int r = 0; r < rows; r++) {
-        float *row = y + y_stride * (size_t)r;
-        if (outs == VEC)
-            vec_store(row, acc[r]);
-        else
-            vec_store_part(row, acc[r], outs);
-    }
+    for (int t = 0; t < tiles; t++)
+        for (int r = 0; r < rows; r++) {
+            float *row = y + y_stride * (size_t)r + t * VEC;
+            if (tiles > 1 || outs == VEC)
+                vec_store(row, acc[t][r]);
+            else
+                vec_store_part(row, acc[t][r], outs);
+        }
 }
 
-/* One piece: a panel times one tile of x_rows rows. */
+/* One piece: one panel, or QUANT_TILES of them, times one tile of x_rows rows. */
 struct piece {
     const struct panel_block *panel;
+    int tiles;
     const struct x_block *x;
     int x_rows;
     int n;    /* blocks */
@@ -99,28 +107,33 @@ struct piece {
     size_t y_stride;
 };
 
-INLINE void piece_rows(const struct piece *p, int r, int rows, enum quant_kind kind, int bits)
+INLINE void piece_rows(const struct piece *p, int r, int rows, int tiles, enum quant_kind kind,
+                       int bits)
 {
     quant_tile(p->y + p->y_stride * (size_t)r, p->y_stride, p->panel, p->x + r, (size_t)p->x_rows,
-               p->n, p->outs, p->first, rows, kind, bits);
+               p->n, p->outs, p->first, rows, tiles, kind, bits);
 }
 
 /* Runs rows in pieces of 8, 4, 2 and 1. */
 INLINE void piece_run(const struct piece *p, enum quant_kind kind, int bits)
 {
     int r = 0;
+    if (QUANT_TILES > 1 && bits == 8 && p->tiles > 1) {
+        piece_rows(p, 0, QUANT_ROWS, QUANT_TILES, kind, bits);
+        return;
+    }
     if (p->x_rows == QUANT_ROWS) {
-        piece_rows(p, 0, QUANT_ROWS, kind, bits);
+        piece_rows(p, 0, QUANT_ROWS, 1, kind, bits);
         return;
     }
     for (; p->x_rows - r >= 4; r += 4)
-        piece_rows(p, r, 4, kind, bits);
+        piece_rows(p, r, 4, 1, kind, bits);
     if (p->x_rows - r >= 2) {
-        piece_rows(p, r, 2, kind, bits);
+        piece_rows(p, r, 2, 1, kind, bits);
         r += 2;
     }
     if (p->x_rows - r >= 1)
-        piece_rows(p, r, 1, kind, bits);
+        piece_rows(p, r, 1, 1, kind, bits);
 }
 
 static void piece_mins_4(const struct piece *p)
@@ -246,7 +259,10 @@ static void group_run(float *y, size_t y_stride, const struct x_block *x, int n,
         for (int r = 0; r < n; r += QUANT_ROWS) {
             p.x_rows = n - r < QUANT_ROWS ? n - r : QUANT_ROWS;
             p.x = x + (size_t)n_blocks * (size_t)r + (size_t)b * (size_t)p.x_rows;
-            for (int o = o0, i = 0; o < o1; o += VEC, i++) {
+            for (int o = o0, i = 0; o < o1; o += VEC * p.tiles, i += p.tiles) {
+                bool several =
+                    f->bits == 8 && p.x_rows == QUANT_ROWS && o1 - o >= VEC * QUANT_TILES;
+                p.tiles = several ? QUANT_TILES : 1;
                 p.panel = panels + (size_t)i * PANEL_BLOCKS;
                 p.outs = o1 - o < VEC ? o1 - o : VEC;
                 p.y = y + y_stride * (size_t)r + o;
