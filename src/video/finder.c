@@ -2,7 +2,11 @@
  * key lies between; it is emptied right after the wanted frame's packet when the next frame is
  * reached from elsewhere, so that nothing is decoded in vain. A frame that does not come out well
  * is tried once from an earlier key: containers also call frames keys that are none; and as long as
- * no good frame lies before it, from ever earlier keys, for one to stand in. */
+ * no good frame lies before it, from ever earlier keys, for one to stand in.
+ *
+ * Disposable packets (frame_index.h) of frames that nobody wants are passed over. What stands in
+ * for a lost frame may be one of those: so when a frame is lost, it is looked for again, and all
+ * frames after it, with all packets. */
 #include "video/finder.h"
 
 enum {
@@ -26,18 +30,45 @@ void finder_stop(struct finder *f)
 void finder_restart(struct finder *f)
 {
     finder_stop(f);
-    f->no_drain = false;
+    f->no_drain = f->whole = false;
 }
 
-bool finder_feed(struct finder *f)
+void finder_list(struct finder *f, const int64_t *list, int n)
 {
+    f->list = list;
+    f->n_list = n;
+    f->listed_at = f->next;
+}
+
+static bool is_wanted(const struct finder *f, size_t rank)
+{
+    int lo = 0, hi = f->n_list;
+
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+        if (f->list[mid] < (int64_t)rank)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return rank == f->judge.want || (lo < f->n_list && f->list[lo] == (int64_t)rank);
+}
+
+enum feed finder_feed(struct finder *f)
+{
+    size_t packet = f->next;
+
     if (f->draining || f->next > f->drain_after ||
         (f->index->order && f->next >= f->index->n_packets)) {
         f->draining = true;
-        return false;
+        return FEED_DRAIN;
     }
     f->next++;
-    return true;
+    if (f->whole || !frame_index_is_disposable(f->index, packet) ||
+        is_wanted(f, f->index->packet[packet].rank))
+        return FEED_DECODE;
+    f->passed = true;
+    return FEED_PASS;
 }
 
 void finder_astray(struct finder *f)
@@ -54,8 +85,8 @@ static enum pv_status start_at(struct finder *f, size_t packet, size_t want, str
     if (s)
         return s;
     judge_start(&f->judge, packet, want);
-    f->start = f->next = packet;
-    f->draining = f->astray = false;
+    f->start = f->next = f->listed_at = packet;
+    f->draining = f->astray = f->passed = false;
     f->running = true;
     return PV_OK;
 }
@@ -63,12 +94,16 @@ static enum pv_status start_at(struct finder *f, size_t packet, size_t want, str
 /* Can the decoder go on to frame `want`, and is that no detour? */
 static bool is_ahead(const struct finder *f, size_t want)
 {
+    size_t packet = frame_index_packet(f->index, want);
+
     if (!f->running || want < f->judge.want)
+        return false;
+    if (packet < f->listed_at && f->passed && frame_index_is_disposable(f->index, packet))
         return false;
     if ((int64_t)want <= f->judge.last || !f->index->order)
         return true;
     if (f->draining || f->judge.ended)
-        return f->next == f->index->n_packets || frame_index_packet(f->index, want) < f->next;
+        return f->next == f->index->n_packets || packet < f->next;
     return frame_index_start(f->index, want) <= f->next + SKIP_MAX;
 }
 
@@ -163,11 +198,14 @@ enum pv_status finder_find(struct finder *f, size_t want, int64_t after, const s
             f->surely = true;
         } else if (!to_end && is_drained_early(f)) {
             to_end = true;
+        } else if (f->passed) {
+            f->whole = true;
         } else if (f->plain) {
             *out = NULL;
             finder_stop(f);
             return PV_OK;
         } else {
+            f->whole = true;
             s = find_stand_in(f, false, out, err);
             if (!s && !((!again || !*out) && step_back(f, want)))
                 return *out ? PV_OK : find_stand_in(f, true, out, err);

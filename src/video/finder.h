@@ -1,7 +1,7 @@
 /* Finds a frame: decides whether the decoder continues or restarts at a key frame, when it has read
- * enough, and what to do if decoding cannot start at a packet that is marked as a key frame. Uses
- * the frame index and the judge (judge.h, which decides what frames are intact); the decoder is
- * reached through two functions only. */
+ * enough, which packets it need not decode, and what to do if decoding cannot start at a packet
+ * that is marked as a key frame. Uses the frame index and the judge (judge.h, which decides what
+ * frames are intact); the decoder is reached through two functions only. */
 #ifndef PV_VIDEO_FINDER_H
 #define PV_VIDEO_FINDER_H
 
@@ -18,13 +18,20 @@ struct finder_source {
     enum pv_status (*pump)(void *user, struct pv_error *err);
 };
 
+enum feed { FEED_DRAIN, FEED_DECODE, FEED_PASS };
+
 struct finder {
     struct frame_index *index; /* borrowed */
     struct finder_source source;
     struct judge judge;
-    size_t start;       /* packet at which the decoder started */
-    size_t next;        /* packet that it gets next */
-    size_t drain_after; /* the last packet that it gets before it is drained */
+    size_t start;        /* packet at which the decoder started */
+    size_t next;         /* packet that it gets next */
+    size_t drain_after;  /* the last packet that it gets before it is drained */
+    const int64_t *list; /* [n_list] ranks that will be looked for, rising; borrowed */
+    int n_list;
+    size_t listed_at; /* `next` when the list was set: earlier packets may have been passed over */
+    bool passed;      /* packets were passed over since the start */
+    bool whole;       /* pass over none: a frame was lost */
     bool running, draining;
     bool astray;   /* the packets read are not those of the index */
     bool surely;   /* restarts read from the beginning instead of seeking */
@@ -36,9 +43,14 @@ struct finder {
 void finder_init(struct finder *f, struct frame_index *index, struct finder_source source,
                  void (*drop)(void *frame));
 
-/* Call before each packet. True: feed packet f->next - 1 (the call advances f->next). False: drain
- * the decoder. */
-bool finder_feed(struct finder *f);
+/* The frames that will be looked for, so that they are decoded on the way to each other: list[n] in
+ * rising order, borrowed until the next call. Without a list the frames in between may be passed
+ * over, and going back to one costs a restart. */
+void finder_list(struct finder *f, const int64_t *list, int n);
+
+/* Call before each packet. DECODE: feed packet f->next - 1 (the call advances f->next). PASS: read
+ * it but do not feed it. DRAIN: drain the decoder. */
+enum feed finder_feed(struct finder *f);
 /* Tell the finder that the packet just read is not number f->next - 1; decoding then stops. */
 void finder_astray(struct finder *f);
 

@@ -169,6 +169,15 @@ size_t frame_index_step_back(const struct frame_index *ix, size_t start, int bac
     return start;
 }
 
+size_t frame_index_references(const struct frame_index *ix, size_t begin, size_t end)
+{
+    size_t n = 0;
+
+    for (size_t i = begin; i < end; i++)
+        n += !frame_index_is_disposable(ix, i);
+    return n;
+}
+
 int frame_index_delay(const struct frame_index *ix)
 {
     uint32_t shown = 0, delay = 0;

@@ -14,11 +14,12 @@ enum {
 #define INDEX_NO_PTS INT64_MIN
 
 enum packet_flag {
-    PACKET_KEY = 1,      /* decoding can start here */
-    PACKET_HIDDEN = 2,   /* decoded but never displayed */
-    PACKET_BROKEN = 4,   /* the container reports missing bytes */
-    PACKET_OPTIONAL = 8, /* may mean "repeat the last picture" and give no frame */
-    PACKET_UNSAFE = 16   /* marked as a key frame, but decoding failed when started here */
+    PACKET_KEY = 1,        /* decoding can start here */
+    PACKET_HIDDEN = 2,     /* decoded but never displayed */
+    PACKET_BROKEN = 4,     /* the container reports missing bytes */
+    PACKET_OPTIONAL = 8,   /* may mean "repeat the last picture" and give no frame */
+    PACKET_UNSAFE = 16,    /* marked as a key frame, but decoding failed when started here */
+    PACKET_DISPOSABLE = 32 /* no other frame refers to its frame (disposable.h) */
 };
 
 struct index_packet {
@@ -60,8 +61,16 @@ size_t frame_index_start(const struct frame_index *ix, size_t rank);
 /* The packet to try if decoding from `start` failed: `back` key frames earlier, or 0. */
 size_t frame_index_step_back(const struct frame_index *ix, size_t start, int back);
 
+/* Packets from number `begin` to `end` - 1 that other frames may refer to. */
+size_t frame_index_references(const struct frame_index *ix, size_t begin, size_t end);
+
 /* By how many frames display lags behind decoding, at most 16. */
 int frame_index_delay(const struct frame_index *ix);
+
+static inline bool frame_index_is_disposable(const struct frame_index *ix, size_t packet)
+{
+    return ix->order && (ix->packet[packet].flags & PACKET_DISPOSABLE);
+}
 
 static inline size_t frame_index_packet(const struct frame_index *ix, size_t rank)
 {

@@ -72,7 +72,8 @@ static void mark_missing(struct judge *j, size_t end, size_t fed)
 {
     for (size_t r = (size_t)(j->last + 1); r < end && j->index->order && !j->lenient; r++) {
         size_t packet = j->index->order[r];
-        if (packet < fed && !(j->index->packet[packet].flags & PACKET_OPTIONAL))
+        if (packet < fed &&
+            !(j->index->packet[packet].flags & (PACKET_OPTIONAL | PACKET_DISPOSABLE)))
             mark_bad(j, packet);
     }
 }
@@ -80,6 +81,7 @@ static void mark_missing(struct judge *j, size_t end, size_t fed)
 void judge_add(struct judge *j, void *frame, size_t rank, bool key, bool damaged)
 {
     size_t packet;
+    bool alone;
 
     if (rank >= j->index->n_frames || (int64_t)rank <= j->last) {
         j->drop(frame); /* shown before the key we started from, or twice */
@@ -88,11 +90,12 @@ void judge_add(struct judge *j, void *frame, size_t rank, bool key, bool damaged
     mark_missing(j, rank, SIZE_MAX);
     j->last = (int64_t)rank;
     packet = frame_index_packet(j->index, rank);
-    if (damaged)
+    alone = damaged && frame_index_is_disposable(j->index, packet);
+    if (damaged && !alone)
         mark_bad(j, packet);
     else if (key)
         j->bad = NOTHING_BAD;
-    if (packet < j->bad && j->n < JUDGE_QUEUE)
+    if (!alone && packet < j->bad && j->n < JUDGE_QUEUE)
         j->queue[j->n++] = (struct judged){ frame, rank };
     else
         j->drop(frame);

@@ -3,7 +3,8 @@
  *
  * A frame is intact if a key frame came out of the decoder, every packet decoded since then up to
  * the frame's own gave a frame, and none of these was marked as damaged. So the verdict on a frame
- * may depend on frames that are displayed later but decoded before it. */
+ * may depend on frames that are displayed later but decoded before it. It does not depend on other
+ * frames that are disposable (frame_index.h), which may be left out of decoding. */
 #ifndef PV_VIDEO_JUDGE_H
 #define PV_VIDEO_JUDGE_H
 

@@ -14,6 +14,7 @@ void meter_init(struct meter *m, const char *path, const struct video_limits *li
     m->asked = 0;
     atomic_init(&m->stopped, false);
     atomic_init(&m->starved, false);
+    atomic_init(&m->packets, 0);
     atomic_init(&m->pixels, 0);
     atomic_init(&m->cpu_ns, 0);
     atomic_init(&m->bytes, 0);
@@ -86,6 +87,7 @@ enum pv_status meter_check(struct meter_hand *h, struct pv_error *err)
 
 void meter_decoded(struct meter *m, int64_t pixels)
 {
+    atomic_fetch_add(&m->packets, 1);
     if (pixels > 0)
         atomic_fetch_add(&m->pixels, (unsigned long long)pixels);
 }

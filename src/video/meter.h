@@ -16,7 +16,7 @@ struct meter {
     pthread_t caller;                  /* the thread that called a function of video.h */
     double asked;                      /* time of the last call of go_on */
     atomic_bool stopped;               /* go_on returned false */
-    atomic_ullong pixels;              /* decoded */
+    atomic_ullong packets, pixels;     /* decoded */
     atomic_ullong cpu_ns;              /* spent by all readers */
     atomic_ullong bytes;               /* held by decoders and painters */
     atomic_bool starved;               /* the system had no memory for a frame */
@@ -38,6 +38,7 @@ bool meter_go_on(struct meter *m);
 /* PV_E_CANCELLED, or PV_E_LIMIT naming what was exceeded. Must be called often. */
 enum pv_status meter_check(struct meter_hand *h, struct pv_error *err);
 
+/* A packet of a frame of so many pixels goes to a decoder. */
 void meter_decoded(struct meter *m, int64_t pixels);
 /* Reserve bytes for a decoder. False if that exceeds the limit, which meter_check then reports. */
 bool meter_take(struct meter *m, uint64_t bytes);

@@ -22,12 +22,14 @@ static size_t want_cost(const struct frame_index *ix, const int64_t *want, int i
     size_t start = frame_index_start(ix, (size_t)want[i]), before;
 
     *cut = i == 0;
-    if (i == 0)
-        return packet + 1 - start;
-    before = frame_index_packet(ix, (size_t)want[i - 1]);
-    *cut = start > before;
-    start = start > before ? start : before + 1;
-    return packet >= start ? packet + 1 - start : 0;
+    if (i > 0) {
+        before = frame_index_packet(ix, (size_t)want[i - 1]);
+        if (packet == before)
+            return 0;
+        *cut = start > before;
+        start = start > before ? start : before + 1;
+    }
+    return frame_index_references(ix, start, packet + 1) + frame_index_is_disposable(ix, packet);
 }
 
 void parts_cut(struct parts *out, const struct frame_index *index, const int64_t *want, int n)

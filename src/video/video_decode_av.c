@@ -103,11 +103,16 @@ static enum pv_status frame_arrives(struct local_video *v, struct pv_error *err)
     return PV_OK;
 }
 
-/* Elsewhere a failure shows as a frame that does not come. Frames are lost only by damage of the
- * file: where memory is short, reading it fails. */
+/* Elsewhere a failure shows as a frame that does not come. With one thread a decoder fails at the
+ * packet that it got last. Frames are lost only by damage of the file: where memory is short,
+ * reading it fails. */
 static void error_arrives(struct local_video *v)
 {
+    size_t fed = v->finder.next;
+
     (void)meter_doubt(v->hand.meter);
+    if (fed > 0 && frame_index_is_disposable(&v->index, fed - 1))
+        return;
     if (v->strict || !v->index.order)
         judge_add_error(&v->finder.judge);
 }
@@ -121,11 +126,12 @@ static bool is_packet(const AVPacket *p, const struct index_packet *note)
 static enum pv_status packet_feed(struct local_video *v, struct pv_error *err)
 {
     const struct index_packet *note = NULL;
+    enum feed feed = finder_feed(&v->finder);
     bool more = false;
     enum pv_status s;
     int r;
 
-    if (finder_feed(&v->finder)) {
+    if (feed != FEED_DRAIN) {
         if (v->index.order)
             note = v->index.packet + v->next;
         more = demuxer_read(&v->in);
@@ -139,6 +145,10 @@ static enum pv_status packet_feed(struct local_video *v, struct pv_error *err)
         v->finder.draining = true;
         avcodec_send_packet(v->decoder, NULL);
         return PV_OK;
+    }
+    if (feed == FEED_PASS) {
+        av_packet_unref(v->in.packet);
+        return meter_check(&v->hand, err);
     }
     if (note) {
         bool hidden = note->flags & PACKET_HIDDEN;

@@ -21,6 +21,7 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "video/decoder_memory_av.h"
+#include "video/disposable.h"
 #include "video/formats_av.h"
 
 #include <libswresample/swresample.h>
@@ -77,6 +78,22 @@ static struct index_packet packet_note(const struct local_video *v)
     return (struct index_packet){ .pts = p->pts, .pos = p->pos, .size = p->size, .flags = flags };
 }
 
+/* Marks the packet before v->in.packet, which is not in the index yet, if it is disposable. */
+static void mark_disposable(struct local_video *v, struct disposable *d)
+{
+    const AVPacket *p = v->in.packet;
+    size_t n = v->index.n_packets, size = 0;
+    const uint8_t *extra = av_packet_get_side_data(p, AV_PKT_DATA_NEW_EXTRADATA, &size);
+
+    if (film(v)->codecpar->codec_id != AV_CODEC_ID_H264)
+        return;
+    if (extra)
+        disposable_begin(d, extra, size);
+    if (disposable_next(d, p->data, (size_t)p->size) && n > 0 &&
+        !(v->index.packet[n - 1].flags & (PACKET_KEY | PACKET_HIDDEN | PACKET_BROKEN)))
+        v->index.packet[n - 1].flags |= PACKET_DISPOSABLE;
+}
+
 static enum pv_status check_seconds(const struct local_video *v, double seconds,
                                     struct pv_error *err)
 {
@@ -92,8 +109,11 @@ static enum pv_status index_read(struct local_video *v, double *tail, struct pv_
     double unit = av_q2d(film(v)->time_base);
     bool is_theora = film(v)->codecpar->codec_id == AV_CODEC_ID_THEORA;
     int64_t first = INT64_MAX, last = INT64_MIN, before = INDEX_NO_PTS;
+    struct disposable disposable;
     enum pv_status s = PV_OK;
 
+    disposable_begin(&disposable, film(v)->codecpar->extradata,
+                     (size_t)film(v)->codecpar->extradata_size);
     while (!s && demuxer_read(&v->in)) {
         struct index_packet p = packet_note(v);
         /* Theora counts its frames: a jump means that pages are missing. */
@@ -110,6 +130,7 @@ static enum pv_status index_read(struct local_video *v, double *tail, struct pv_
         v->picture = v->picture || (v->index.n_packets == 0 && is_picture(v));
         if (v->picture && p.pts == INDEX_NO_PTS)
             p.pts = 0;
+        mark_disposable(v, &disposable);
         s = frame_index_add(&v->index, &p, err);
         if (p.pts != INDEX_NO_PTS && !(p.flags & PACKET_HIDDEN)) {
             first = p.pts < first ? p.pts : first;
@@ -385,6 +406,11 @@ double local_video_time(const struct local_video *v, int64_t index)
     return v->index.time[index];
 }
 
+uint64_t local_video_decoded(const struct local_video *v)
+{
+    return atomic_load(&v->hand.meter->packets);
+}
+
 /* --- reading -------------------------------------------------------------------------------- */
 
 static enum pv_status check_wish(const struct local_video *v, const int64_t *index, int n,
@@ -408,8 +434,10 @@ static void *reader_twin(void *user, int k)
     struct local_video *first = user, *v = first->twin[k - 1];
     enum pv_status s;
 
-    if (v)
+    if (v) {
+        finder_list(&v->finder, first->finder.list, first->finder.n_list);
         return v;
+    }
     v = mem_zalloc(sizeof *v);
     if (!v)
         return NULL;
@@ -430,6 +458,7 @@ static void *reader_twin(void *user, int k)
     v->painter.orientation = first->painter.orientation;
     s = reader_init(v) ? PV_OK : PV_E_NOMEM;
     v->finder.judge.lenient = first->finder.judge.lenient;
+    finder_list(&v->finder, first->finder.list, first->finder.n_list);
     if (!s)
         s = painter_alloc(&v->painter, first->painter.stored_width, first->painter.stored_height,
                           NULL);
@@ -532,6 +561,7 @@ enum pv_status local_video_read(struct local_video *v, const int64_t *index, int
     s = check_pixels(v, index, n, err);
     if (s)
         return s;
+    finder_list(&v->finder, index, n);
     parts_cut(&parts, &v->index, index, n);
     if (parts.n > 1) {
         s = parts_read(&parts, &source, &wish, &n_lost, err);
@@ -544,6 +574,7 @@ enum pv_status local_video_read(struct local_video *v, const int64_t *index, int
         if (!s)
             s = parts_read_rest(&source, &wish, 0, &n_lost, err);
     }
+    finder_list(&v->finder, NULL, 0);
     if (!s)
         *lost = n_lost;
     return s;

@@ -23,6 +23,9 @@ enum pv_status local_video_read(struct local_video *v, const int64_t *index, int
 enum pv_status local_video_sound(struct local_video *v, struct sound_wish wish, int *lost,
                                  struct pv_error *err);
 
+/* How many packets its decoders have been given since it was opened. */
+uint64_t local_video_decoded(const struct local_video *v);
+
 /* Versions of FFmpeg's libraries, as text. Pixels may differ between versions. */
 void local_video_decoder_version(char *out, size_t size);
 

@@ -24,7 +24,8 @@ struct decoder {
     bool liar[N];     /* a key by flag that is none */
     bool leads_off;   /* seeking leads to the packet after the one asked for */
     bool drops_last;  /* loses a frame when emptied early */
-    int state[N];     /* of frames: 0 not made, 1 right, 2 wrong, 3 none */
+    bool listed;      /* the finder knows what will be looked for */
+    int state[N];     /* of frames: 0 not made, 1 right, 2 wrong, 3 none, 4 passed over */
     size_t at, given; /* next packet in the file; next frame to give */
     size_t shift;     /* what seeking added */
     size_t newest;    /* highest frame made */
@@ -114,7 +115,7 @@ static bool fake_give(struct decoder *d)
     if (rank >= N || (!d->drained && d->at < packet + 6) || d->state[rank] == 0)
         return false;
     d->given++;
-    if (d->state[rank] == 3 || (d->drained && d->drops_last && d->at < N))
+    if (d->state[rank] >= 3 || (d->drained && d->drops_last && d->at < N))
         return true;
     f = malloc(sizeof *f);
     *f = (struct frame){ rank, d->state[rank] == 2 };
@@ -127,6 +128,7 @@ static bool fake_give(struct decoder *d)
 static enum pv_status fake_pump(void *user, struct pv_error *err)
 {
     struct decoder *d = user;
+    enum feed feed;
 
     (void)err;
     while (!fake_give(d)) {
@@ -137,24 +139,35 @@ static enum pv_status fake_pump(void *user, struct pv_error *err)
                 judge_end(&d->finder.judge, d->finder.next);
                 return PV_OK;
             }
-        } else if (!finder_feed(&d->finder)) {
+            continue;
+        }
+        feed = finder_feed(&d->finder);
+        if (feed == FEED_DRAIN) {
             d->drained = true;
         } else if (d->shift) {
             finder_astray(&d->finder);
             d->drained = true;
-        } else {
+        } else if (feed == FEED_DECODE) {
             fake_decode(d, d->at++);
+        } else {
+            d->state[d->index.packet[d->at++].rank] = 4;
         }
     }
     return PV_OK;
 }
 
-/* Reads the frames `step` apart; returns how many had a stand-in. None may be wrong. */
-static int read_all(struct decoder *d, size_t first, size_t step)
+/* Reads the frames `step` apart; returns how many had a stand-in. None may be wrong. given[r]: the
+ * frame that came for r. */
+static int read_and_note(struct decoder *d, size_t first, size_t step, size_t *given)
 {
-    int lost = 0;
+    int64_t list[N];
+    int lost = 0, n = 0;
 
+    for (size_t r = first; r < N; r += step)
+        list[n++] = (int64_t)r;
     finder_init(&d->finder, &d->index, (struct finder_source){ d, fake_start, fake_pump }, drop);
+    if (d->listed)
+        finder_list(&d->finder, list, n);
     for (size_t r = first; r < N; r += step) {
         const struct judged *out = NULL;
         if (!CHECK(
@@ -164,10 +177,18 @@ static int read_all(struct decoder *d, size_t first, size_t step)
         CHECK_MSG(!((struct frame *)out->frame)->wrong, "frame %zu is wrong", r);
         CHECK_EQ(((struct frame *)out->frame)->rank, out->rank);
         lost += out->rank != r;
+        given[r] = out->rank;
     }
     finder_stop(&d->finder);
     CHECK_EQ(alive, 0);
     return lost;
+}
+
+static int read_all(struct decoder *d, size_t first, size_t step)
+{
+    size_t given[N];
+
+    return read_and_note(d, first, step, given);
 }
 
 TEST(whole_film)
@@ -221,6 +242,91 @@ TEST(damage)
             CHECK_MSG(lost > 0 && lost <= GROUP, "packet %d: %d lost", at, lost);
             read_all(&d, (size_t)at % 5, 5);
             read_all(&d, (size_t)at % 17, 17);
+            frame_index_clear(&d.index);
+        }
+}
+
+/* Frames 1, 3, 5, 7 and 9 of a group are made from others, and none from them. */
+static void mark_leaves(struct decoder *d)
+{
+    for (int i = 0; i < N; i++)
+        if (d->index.packet[i].rank % 2 == 1)
+            d->index.packet[i].flags |= PACKET_DISPOSABLE;
+}
+
+TEST(passing_over)
+{
+    struct decoder d;
+
+    make_film(&d);
+    mark_leaves(&d);
+    for (int listed = 0; listed < 2; listed++)
+        for (size_t step = 1; step < 40; step += 3)
+            for (size_t first = 0; first < N; first += 7) {
+                d.listed = listed;
+                CHECK_EQ(read_all(&d, first, step), 0);
+            }
+    d.fed = d.starts = 0;
+    CHECK_EQ(read_all(&d, 0, 1), 0); /* all are wanted */
+    CHECK_EQ(d.fed, N);
+    CHECK_EQ(d.starts, 1);
+    d.fed = d.starts = 0;
+    CHECK_EQ(read_all(&d, 0, 2), 0); /* none of the leaves */
+    CHECK_EQ(d.fed, N / 2);
+    CHECK_EQ(d.starts, 1);
+    d.fed = 0;
+    CHECK_EQ(read_all(&d, 9, 24), 0); /* a leaf, and what is before it */
+    CHECK_EQ(d.fed, 3 * 7);
+    frame_index_clear(&d.index);
+}
+
+/* Frames of a list that comes later may have been passed over. */
+TEST(another_list)
+{
+    static const int64_t lists[][2] = { { 0, 6 }, { 7, 9 }, { 9, 11 }, { 11, 13 } };
+    struct decoder d;
+
+    make_film(&d);
+    mark_leaves(&d);
+    finder_init(&d.finder, &d.index, (struct finder_source){ &d, fake_start, fake_pump }, drop);
+    for (int i = 0; i < 4; i++) {
+        finder_list(&d.finder, lists[i], 2);
+        for (int k = 0; k < 2; k++) {
+            const struct judged *out = NULL;
+            size_t want = (size_t)lists[i][k];
+            CHECK(!finder_find(&d.finder, want, -1, &out, NULL));
+            CHECK_MSG(out && out->rank == want && !d.finder.whole, "frame %zu", want);
+        }
+    }
+    finder_stop(&d.finder);
+    CHECK_EQ(alive, 0);
+    frame_index_clear(&d.index);
+}
+
+/* Whatever is damaged, the same frames come as when nothing is passed over. */
+TEST(passing_over_damage)
+{
+    struct decoder d;
+
+    for (int at = 0; at < N; at++)
+        for (size_t step = 1; step < 20; step += 2) {
+            size_t all[N], some[N];
+            int lost;
+            make_film(&d);
+            mark_leaves(&d);
+            d.damaged[at] = true;
+            d.flagged[at] = at & 1;
+            d.listed = true;
+            lost = read_and_note(&d, 0, 1, all);
+            CHECK(lost > 0 && lost <= GROUP);
+            if (d.index.packet[at].flags & PACKET_DISPOSABLE)
+                CHECK_EQ(lost, 1);
+            for (int i = 0; i < N; i++)
+                d.index.packet[i].flags &= ~(unsigned)PACKET_UNSAFE;
+            read_and_note(&d, step / 2, step, some);
+            for (size_t r = step / 2; r < N; r += step)
+                CHECK_MSG(some[r] == all[r], "packet %d: frame %zu is %zu, of all %zu", at, r,
+                          some[r], all[r]);
             frame_index_clear(&d.index);
         }
 }

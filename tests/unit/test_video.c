@@ -317,7 +317,39 @@ TEST(truncation)
     }
 }
 
-/* --- several readers at once ------------------------------------------------------------------ */
+/* --- frames that are not decoded -------------------------------------------------------------- */
+
+/* Reads one frame; returns the packets that were decoded for it. */
+static int decoded_for(const char *name, int64_t index)
+{
+    struct decode *v = open_clip(name, 1);
+    struct shots s;
+    int before, n;
+
+    if (!v)
+        return -1;
+    before = (int)local_video_decoded(v->here);
+    CHECK_EQ(read_frames(&s, v, &index, 1), 0);
+    CHECK_EQ(s.shot[0].number, (int)index);
+    n = (int)local_video_decoded(v->here) - before;
+    decode_close(&v);
+    return n;
+}
+
+/* In H.264, what nobody refers to and nobody wants. In each group of leaves.mp4, of one frame and
+ * three that refer to it and to the next one, those three; in pyramid.ts, of one and seven, six. */
+TEST(frames_that_nobody_refers_to)
+{
+    CHECK_EQ(decoded_for("leaves.mp4", 36), 10); /* 0, 4, 8 ... 36 */
+    CHECK_EQ(decoded_for("leaves.mp4", 34), 11);
+    CHECK_EQ(decoded_for("leaves.mp4", 37), 12); /* behind 39 */
+    CHECK_EQ(decoded_for("pyramid.ts", 16), 4);  /* 0, 8, 4, 16 */
+    CHECK(decoded_for("bframes.mp4", 11) < 12);
+    CHECK(decoded_for("interlaced.mp4", 11) < 12);
+    CHECK(decoded_for("opengop.mp4", 22) < 12);
+    /* All, where none are known to be of that kind. */
+    CHECK_EQ(decoded_for("mpeg4.avi", 11), 11);
+}
 
 /* Some frames in order, dense or sparse, a few of them twice. */
 static int choose_some(int64_t *index, int64_t n_frames)
@@ -329,6 +361,53 @@ static int choose_some(int64_t *index, int64_t n_frames)
         index[n++] = i;
     return n;
 }
+
+/* Whatever is asked for of a damaged file, a frame is the same as when all frames are asked for. */
+TEST(damage_beside_frames_that_nobody_wants)
+{
+    static const char *const names[] = { "leaves.mp4", "bframes.mkv", "pyramid.ts",
+                                         "interlaced.mp4" };
+
+    for (int k = 0; k < 32; k++) {
+        const char *name = names[k % 4];
+        long from = 1200 + (long)dice(2400);
+        struct decode *v = open_clip(damaged_copy_with(name, from, 8, k & 4 ? 0xff : 0x5a), 1);
+        struct shots all, some;
+        int64_t index[MOST];
+        if (!v)
+            continue;
+        read_frames(&all, v, NULL, 0);
+        decode_close(&v);
+        v = open_clip(damaged_copy_with(name, from, 8, k & 4 ? 0xff : 0x5a), 1);
+        for (int set = 0; v && set < 4; set++) {
+            int n = choose_some(index, decode_info(v)->n_frames);
+            read_frames(&some, v, index, n);
+            for (int i = 0; i < some.n; i++)
+                CHECK_MSG(some.shot[i].index == all.shot[index[i]].index &&
+                              some.shot[i].hash == all.shot[index[i]].hash,
+                          "%s at %ld: frame %lld is %lld, of all %lld", name, from,
+                          (long long)index[i], (long long)some.shot[i].index,
+                          (long long)all.shot[index[i]].index);
+        }
+        decode_close(&v);
+    }
+}
+
+TEST(av1)
+{
+    static const struct film film = { "av1.mkv", 40, 64, 48, 0, false, false };
+    struct decode *v = NULL;
+    struct pv_error err = { 0 };
+    enum pv_status s = open_path(&v, clip(film.name), &roomy, 1, &err);
+
+    decode_close(&v);
+    if (s == PV_E_UNSUPPORTED && strstr(err.text, "no decoder"))
+        printf("# skipped: FFmpeg has no decoder of AV1\n");
+    else
+        check_film(&film, 2);
+}
+
+/* --- several readers at once ------------------------------------------------------------------ */
 
 /* Whatever is asked for, one after the other on one handle, comes out the same with any number of
  * threads. */

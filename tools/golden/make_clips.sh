@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes the clips of tests/data/video with the ffmpeg command (5.1, with libx264, libx265, libvpx and
-# libtheora). `make test` reads the committed clips and needs none of this.
+# Makes the clips of tests/data/video with the ffmpeg command (5.1, with libx264, libx265, libaom,
+# libvpx and libtheora). `make test` reads the committed clips and needs none of this.
 #
 #   tools/golden/make_clips.sh [DIR]
 #
@@ -44,6 +44,12 @@ ff $film -c:v libx265 -x265-params \
     log-level=error:keyint=12:min-keyint=12:scenecut=0:bframes=3:open-gop=1:pools=1:info=0 -crf 20 \
     $exact "$out/opengop_hevc.mkv"
 ff $film $x264 keyint=12:intra-refresh=1:bframes=0:scenecut=0 $exact "$out/refresh.mkv"
+
+# B-frames that refer to each other or not at all; frames of two fields; frames that are not shown.
+ff $film $x264 keyint=40:scenecut=0:bframes=3:b-pyramid=0:b-adapt=0 $exact "$out/leaves.mp4"
+ff $film $x264 keyint=20:scenecut=0:bframes=7:b-pyramid=2:b-adapt=0 $exact "$out/pyramid.ts"
+ff $film $x264 keyint=12:scenecut=0:bframes=3:tff=1 -flags:v +ildct+ilme $exact "$out/interlaced.mp4"
+ff $film -c:v libaom-av1 -cpu-used 8 -g 20 -crf 30 -lag-in-frames 16 $exact "$out/av1.mkv"
 
 # Other codecs and containers.
 ff $film -c:v mpeg2video -g 12 -bf 2 -q:v 3 $exact "$out/mpeg2.mpg"
