@@ -65,7 +65,7 @@ say      = $(if $(V),,@printf '  %-4s %s\n' $(1) $@; )
 # --- files ----------------------------------------------------------------------------------
 
 SRC_DIRS = base tensor kernels kernels/ref $(if $(ARCH),kernels/$(ARCH)) dist format text audio video \
-           vision hearing lm family spec engine
+           vision audio_encoder lm family spec engine
 SRC     := $(sort $(foreach d,$(SRC_DIRS),$(wildcard src/$(d)/*.c)))
 ifeq ($(CORE),1)
 SRC     := $(filter-out src/format/%_hf.c src/text/%.c src/base/png.c,$(SRC))

@@ -19,7 +19,7 @@ enum part {
     PART_BATCH,
     PART_PREFILL,
     PART_TOWER,
-    PART_HEARING,
+    PART_AUDIO_ENCODER,
     PART_FIRST,
     PART_SIMULATE,
     PART_SWEEP,
@@ -318,7 +318,7 @@ static enum pv_status run_towers(struct args *a, struct pv_error *err)
     const char *list = a->towers;
     char name[RIG_NAME];
     enum pv_status s = PV_OK;
-    if (!a->part[PART_TOWER] && !a->part[PART_HEARING] && !a->part[PART_FIRST])
+    if (!a->part[PART_TOWER] && !a->part[PART_AUDIO_ENCODER] && !a->part[PART_FIRST])
         return PV_OK;
     results_head(a->rig.results, "Encoders of pictures and sound, and the first token");
     while (!s && next_item(&list, name, sizeof name)) {
@@ -331,8 +331,8 @@ static enum pv_status run_towers(struct args *a, struct pv_error *err)
         say_model(&a->rig, &m);
         if (a->part[PART_TOWER])
             s = test_tower(&a->rig, &m, &a->plan, err);
-        if (!s && a->part[PART_HEARING] && model_file_vision(m.mf)->audio.hidden)
-            s = test_hearing(&a->rig, &m, &a->plan, err);
+        if (!s && a->part[PART_AUDIO_ENCODER] && model_file_vision(m.mf)->audio.hidden)
+            s = test_audio_encoder(&a->rig, &m, &a->plan, err);
         if (!s && a->part[PART_FIRST] && llava)
             s = test_first_token(&a->rig, &m, &a->plan, err);
         rig_model_close(&m);

@@ -199,7 +199,7 @@ static void count_qwen_tower(struct count *c, const struct known_model *m)
 
 /* The Whisper encoder of video-SALMONN2+, its Q-Former, and the layer between that and the
  * decoder. */
-static void count_hearing(struct count *c, const struct known_model *m)
+static void count_audio_encoder(struct count *c, const struct known_model *m)
 {
     enum { Q_HIDDEN = 3072 };
     c->matrix += 636968960 + 280092672;
@@ -216,7 +216,7 @@ static struct count count_all(const struct known_model *m, int n_experts)
     else
         count_qwen_tower(&c, m);
     if (m->family == KNOWN_SALMONN)
-        count_hearing(&c, m);
+        count_audio_encoder(&c, m);
     return c;
 }
 

@@ -35,7 +35,7 @@ static inline bool chained_narrow(struct chained *c)
         struct rig *r = both[i];
         struct pv_error err = { 0 };
         decoder_state_close(&r->st);
-        if (!CHECK_MSG(!decoder_narrow(r->dec, model_file_lm_head(r->mf), ids, n, &err), "%s",
+        if (!CHECK_MSG(!decoder_draft_vocab(r->dec, model_file_lm_head(r->mf), ids, n, &err), "%s",
                        err.text) ||
             !CHECK(!decoder_state_open(&r->st, r->dec, CHAINED_ROWS, CHAINED_ROWS, CHAINED_CONTEXT,
                                        DTYPE_BF16, NULL)))

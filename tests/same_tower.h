@@ -141,8 +141,8 @@ static inline void patch_row(float *out, const struct model_file *mf, int i)
 
 /* The audio encoder: what is not a matrix of two dimensions stays F32, but in F16 files
  * convolutions. */
-static inline void same_hearing(const struct model_file *a, const struct model_file *b,
-                                enum dtype type)
+static inline void same_audio_encoder(const struct model_file *a, const struct model_file *b,
+                                      enum dtype type)
 {
     const struct audio_config *c = &model_file_vision(a)->audio;
     struct audio_tensors x = *model_file_audio_tensors(a), y = *model_file_audio_tensors(b);
@@ -194,7 +194,7 @@ static inline void same_tower(const struct model_file *a, const struct model_fil
         m.up = m.gate = m.down = m.up_bias = m.gate_bias = NULL;
         same_tensors(&l, &m, sizeof l, type);
     }
-    same_hearing(a, b, type);
+    same_audio_encoder(a, b, type);
 }
 
 #endif

@@ -106,9 +106,9 @@ static inline struct tiny_vision tiny_vision(const struct family *family)
                                            .type = DTYPE_F32,
                                            .tokenizer = true,
                                            .eos = TINY_IM_END,
-                                           .extra = family->hearing ? hears
-                                                    : is_llava      ? llava
-                                                                    : qwen,
+                                           .extra = family->audio_encoder ? hears
+                                                    : is_llava            ? llava
+                                                                          : qwen,
                                            .n_deepstack = deep ? TINY_DEEPSTACK : 0 },
                                  .hidden = 32,
                                  .n_layers = kind->tower_layers,
@@ -362,7 +362,7 @@ static inline void tiny_list_tower(struct tiny_parts *l, const struct tiny_visio
             tiny_llava_layer(l, m, i);
         else
             tiny_qwen_layer(l, m, i);
-    if (m->family->hearing)
+    if (m->family->audio_encoder)
         tiny_list_sound(l, m);
 }
 

@@ -81,7 +81,7 @@ static inline void tiny_qwen_keys(struct gguf_writer *w, const struct tiny_visio
 {
     if (tiny_kind(m->family)->mlp_gate) /* those of Qwen2.5-VL */
         tiny_window_keys(w, m);
-    if (m->family->hearing)
+    if (m->family->audio_encoder)
         tiny_sound_keys(w, m);
     if (m->text.n_deepstack)
         tiny_deepstack_keys(w, m);

@@ -242,7 +242,7 @@ static inline void tiny_qwen25_config(struct made *out, const struct tiny_vision
     char text[1500];
     tiny_puts(out, "{\"model_type\": \"qwen2_5_vl\", ");
     tiny_text_config(out, &m->text);
-    if (m->family->hearing)
+    if (m->family->audio_encoder)
         tiny_sound_config(out);
     snprintf(text, sizeof text,
              ", \"rope_scaling\": {\"type\": \"mrope\", \"mrope_section\": [4, 2, 2]}, "

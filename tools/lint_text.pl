@@ -5,7 +5,7 @@ use strict;
 use warnings;
 
 my %rank = (base => 0, tensor => 1, kernels => 2, dist => 2.5, format => 3, audio => 3, text => 4, video => 4,
-            vision => 5, lm => 5, hearing => 5.5, family => 6, spec => 7, engine => 8);
+            vision => 5, lm => 5, audio_encoder => 5.5, family => 6, spec => 7, engine => 8);
 # Headers of libraries whose types stay in one folder.
 my @confined = ([qr/^jansson/, 'src/format/', 'server/'], [qr/^pcre2/, 'src/text/'],
                 [qr/^utf8proc/, 'src/text/'], [qr/^libav|^libsw/, 'src/video/'],

@@ -192,8 +192,8 @@ enum pv_status test_tower(struct rig *r, const struct rig_model *m, const struct
 enum pv_status test_first_token(struct rig *r, const struct rig_model *m, const struct plan *p,
                                 struct pv_error *err);
 /* The audio encoder, one chunk at a time. */
-enum pv_status test_hearing(struct rig *r, const struct rig_model *m, const struct plan *p,
-                            struct pv_error *err);
+enum pv_status test_audio_encoder(struct rig *r, const struct rig_model *m, const struct plan *p,
+                                  struct pv_error *err);
 /* The whole table of methods with a target and a drafter; `head` has one layer of the target's
  * width. Acceptance is drawn at random. */
 enum pv_status test_simulate(struct rig *r, const struct rig_model *target,

@@ -222,7 +222,7 @@ enum pv_status rig_model_narrow(struct rig_model *m, const struct rig *r, struct
         return fail_nomem(err, (size_t)n * sizeof *ids);
     for (int i = 0; i < n; i++)
         ids[i] = i;
-    s = decoder_narrow(m->dec, model_file_lm_head(m->mf), ids, n, err);
+    s = decoder_draft_vocab(m->dec, model_file_lm_head(m->mf), ids, n, err);
     mem_free(ids);
     return s;
 }

@@ -2,23 +2,23 @@
  * engine encodes them. A chunk is 30 s of sound in models of Whisper's shape. */
 #include "gpu_rig.h"
 
+#include "audio_encoder/audio_encoder.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "hearing/hearing.h"
 
-enum { HEARING_WARM = 2 };
+enum { AUDIO_ENCODER_WARM = 2 };
 
 struct hearing_bench {
-    struct hearing *h;
-    struct hearing_state *state;
+    struct audio_encoder *h;
+    struct audio_encoder_state *state;
     float *mel, *tokens;
 };
 
 static void hearing_bench_close(struct hearing_bench *b)
 {
-    hearing_state_close(&b->state);
-    hearing_close(&b->h);
+    audio_encoder_state_close(&b->state);
+    audio_encoder_close(&b->h);
     mem_free(b->mel);
     mem_free(b->tokens);
 }
@@ -30,12 +30,12 @@ static enum pv_status hearing_bench_open(struct hearing_bench *b, const struct r
     size_t n = (size_t)c->mel * (size_t)audio_chunk_frames(c);
     size_t out = (size_t)audio_chunk_tokens(c) * (size_t)model_file_vision(m->mf)->out;
     struct rng rng = { 1 };
-    enum pv_status s = hearing_open(&b->h, m->mf, m->dev, err);
+    enum pv_status s = audio_encoder_open(&b->h, m->mf, m->dev, err);
     if (s)
         return s;
     b->mel = mem_alloc(sizeof(float) * n);
     b->tokens = mem_alloc(sizeof(float) * out);
-    s = b->mel && b->tokens ? hearing_state_open(&b->state, b->h, err)
+    s = b->mel && b->tokens ? audio_encoder_state_open(&b->state, b->h, err)
                             : fail_nomem(err, sizeof(float) * (n + out));
     for (size_t i = 0; i < n && !s; i++)
         b->mel[i] = rng_float(&rng);
@@ -53,18 +53,18 @@ static double chunk_operations(const struct audio_config *c, int out)
     return conv + c->n_layers * layer + c->q_layers * query + 2 * tokens * q * out;
 }
 
-enum pv_status test_hearing(struct rig *r, const struct rig_model *m, const struct plan *p,
-                            struct pv_error *err)
+enum pv_status test_audio_encoder(struct rig *r, const struct rig_model *m, const struct plan *p,
+                                  struct pv_error *err)
 {
     const struct audio_config *c = &model_file_vision(m->mf)->audio;
     struct timings t = { .n = 0 };
     struct hearing_bench b = { 0 };
     char note[96];
     enum pv_status s = hearing_bench_open(&b, m, err);
-    for (int i = 0; i < HEARING_WARM + p->repeat && !s; i++) {
+    for (int i = 0; i < AUDIO_ENCODER_WARM + p->repeat && !s; i++) {
         double start = clock_now();
-        s = hearing_encode(b.h, b.state, b.mel, b.tokens, err);
-        if (i >= HEARING_WARM)
+        s = audio_encoder_encode(b.h, b.state, b.mel, b.tokens, err);
+        if (i >= AUDIO_ENCODER_WARM)
             timings_add(&t, clock_now() - start);
     }
     if (!s) {

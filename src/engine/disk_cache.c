@@ -226,21 +226,21 @@ static bool read_entry(const char *path, enum disk_kind kind, const uint8_t *key
     size_t whole = size + DISK_HEADER + DIGEST_SIZE, entry;
     enum pv_status s = PV_OK;
     struct stat st;
-    bool there;
+    bool exists;
     if (fd < 0)
         return false;
-    there = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
-    if (there && (uint64_t)st.st_size != whole)
+    exists = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    if (exists && (uint64_t)st.st_size != whole)
         s = fail(damage, PV_E_FORMAT, "it has %lld bytes, %zu were expected", (long long)st.st_size,
                  whole);
     else
-        there = there && reserve(e, whole);
-    if (there && !s) {
+        exists = exists && reserve(e, whole);
+    if (exists && !s) {
         s = disk_file_check(e->file, read_all(fd, e->file, whole), kind, key, &entry, damage);
         (void)futimens(fd, NULL); /* mark as just used */
     }
     close(fd);
-    return there && !s;
+    return exists && !s;
 }
 
 static void warn_about(const struct disk_cache *c, const char *path, const char *what,

@@ -90,7 +90,7 @@ static enum pv_status adapt_item(struct pv_session *s, const struct media_item *
     bool locks = d->place != DRAFT_DIVIDED && d->model->gpu < 0; /* a GPU has streams instead */
     int lo = a->of_item[0], hi = lo;
     struct adaptor_job job = { .from_width = (int)width,
-                               .from_there = d->model->gpu < 0 || reads_there(d),
+                               .from_device = d->model->gpu < 0 || reads_there(d),
                                .rows = a->of_item,
                                .n = n,
                                .out = a->rows + (size_t)to * draft_width(d),
@@ -107,7 +107,7 @@ static enum pv_status adapt_item(struct pv_session *s, const struct media_item *
     } else {
         st = lend_rows(s, m, n, err);
         job.from = a->lent;
-        job.from_there = d->model->gpu < 0;
+        job.from_device = d->model->gpu < 0;
     }
     if (st)
         return st;

@@ -106,7 +106,7 @@ static enum pv_status view_video(const struct speculation *sp, int k, int first,
                              .holistic_terms = sp->method.terms,
                              .crop_literal = sp->method.literal };
     enum pv_status st = kept ? PV_OK : fail_nomem(err, (size_t)n * sizeof *kept);
-    if (!st && view_wants_features(sp->view) && view_find(sp->view)->there)
+    if (!st && view_wants_features(sp->view) && view_find(sp->view)->on_device)
         st = measure_features(s, m, &in, &measured, err);
     else if (!st && view_wants_features(sp->view))
         st = find_features(s, m, n, &in.features, &made, err);

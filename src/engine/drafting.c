@@ -19,7 +19,7 @@ enum { MAX_AHEAD = 1024 }; /* tokens of an answer for whose states there is room
 /* ---- opening ---- */
 
 /* Whether rows are computed from equal stretches of the same features. */
-static bool same_hearing(const struct audio_config *x, const struct audio_config *y)
+static bool same_audio_encoder(const struct audio_config *x, const struct audio_config *y)
 {
     return x->mel == y->mel && x->positions == y->positions && x->window == y->window;
 }
@@ -35,7 +35,7 @@ static enum pv_status check_towers(const struct pv_model *a, const struct pv_mod
     y = vision_config(b->vision);
     if (x->family->number != y->family->number || x->newline != y->newline ||
         x->patch != y->patch || x->temporal != y->temporal || x->merge != y->merge ||
-        x->image != y->image || !same_hearing(&x->audio, &y->audio) ||
+        x->image != y->image || !same_audio_encoder(&x->audio, &y->audio) ||
         memcmp(x->mean, y->mean, sizeof x->mean) != 0 || memcmp(x->std, y->std, sizeof x->std) != 0)
         return fail(err, PV_E_UNSUPPORTED,
                     "%s preprocesses pictures or sound differently from %s: it cannot draft for it",
@@ -58,7 +58,8 @@ static bool same_tensors(const void *a, const void *b, size_t size)
 
 static bool same_ears(const struct pv_model *a, const struct pv_model *b)
 {
-    const struct audio_config *x = hearing_config(a->hearing), *y = hearing_config(b->hearing);
+    const struct audio_config *x = audio_encoder_config(a->audio_encoder),
+                              *y = audio_encoder_config(b->audio_encoder);
     bool same = x->n_layers == y->n_layers && x->q_layers == y->q_layers &&
                 same_tensors(model_file_audio_tensors(a->file), model_file_audio_tensors(b->file),
                              sizeof(struct audio_tensors));
@@ -88,7 +89,7 @@ static bool same_tower(const struct pv_model *a, const struct pv_model *b)
         if (!same_tensors(model_file_vision_layer(a->file, i), model_file_vision_layer(b->file, i),
                           sizeof(struct vision_layer_tensors)))
             return false;
-    return !a->hearing || same_ears(a, b);
+    return !a->audio_encoder || same_ears(a, b);
 }
 
 static enum pv_status open_states(struct drafting *d, struct pv_error *err)
@@ -121,7 +122,7 @@ static enum pv_status open_draft_model(struct drafting *d, struct pv_error *err)
         s = model_adaptor_fit(draft, target, err);
     d->shared = !s && same_tower(target, draft);
     if (!s && draft->vision)
-        s = encoder_open(&d->encoder, draft->vision, draft->hearing, err);
+        s = encoder_open(&d->encoder, draft->vision, draft->audio_encoder, err);
     return s;
 }
 
@@ -173,7 +174,7 @@ void adapted_rows_close(struct adapted_rows *a)
 
 static void free_features(const struct drafting *d, struct feature_rows *f)
 {
-    struct device *dev = f->there ? d->engine->model->dev : NULL;
+    struct device *dev = f->on_device ? d->engine->model->dev : NULL;
     if (dev && f->rows)
         dev->ops->free(dev, f->rows);
     else
@@ -533,17 +534,17 @@ void drafting_join(struct drafting *d, const struct pv_method *m)
 /* ---- rows computed by the target's tower ---- */
 
 /* Whether device and host need separate copies: on a CPU, device memory is host memory. */
-static bool is_apart(const struct drafting *d, bool there)
+static bool is_apart(const struct drafting *d, bool on_device)
 {
-    return there && d->engine->model->gpu >= 0;
+    return on_device && d->engine->model->gpu >= 0;
 }
 
 static struct feature_rows *find_features(const struct drafting *d, const struct media_item *m,
-                                          bool there)
+                                          bool on_device)
 {
-    there = is_apart(d, there);
+    on_device = is_apart(d, on_device);
     for (int i = 0; i < d->n_features; i++)
-        if (d->features[i].key == m->key && d->features[i].there == there)
+        if (d->features[i].key == m->key && d->features[i].on_device == on_device)
             return &d->features[i];
     return NULL;
 }
@@ -576,16 +577,16 @@ void drafting_fit(struct drafting *d, uint64_t room)
     d->room = room - held;
 }
 
-static float *alloc_rows(const struct drafting *d, size_t size, bool there)
+static float *alloc_rows(const struct drafting *d, size_t size, bool on_device)
 {
     void *p = NULL;
-    if (!there)
+    if (!on_device)
         return mem_alloc(size);
     return device_alloc(d->engine->model->dev, &p, size, NULL) == PV_OK ? p : NULL;
 }
 
 static struct feature_rows *new_features(struct drafting *d, const struct media_item *m,
-                                         size_t hidden, bool there)
+                                         size_t hidden, bool on_device)
 {
     size_t n = (size_t)d->n_features, rows = (size_t)m->m.n_rows;
     uint64_t need = rows * (hidden * sizeof(float) + sizeof(bool));
@@ -596,9 +597,9 @@ static struct feature_rows *new_features(struct drafting *d, const struct media_
     if (need > d->room)
         return NULL;
     f = (struct feature_rows){ .key = m->key,
-                               .there = there,
+                               .on_device = on_device,
                                .size = need,
-                               .rows = alloc_rows(d, rows * hidden * sizeof(float), there),
+                               .rows = alloc_rows(d, rows * hidden * sizeof(float), on_device),
                                .have = mem_zalloc(rows * sizeof(bool)) };
     if (!f.rows || !f.have) {
         free_features(d, &f);
@@ -610,11 +611,11 @@ static struct feature_rows *new_features(struct drafting *d, const struct media_
 }
 
 float *drafting_keep(struct drafting *d, const struct media_item *m, int row, int n, size_t hidden,
-                     bool there)
+                     bool on_device)
 {
-    struct feature_rows *f = find_features(d, m, there);
+    struct feature_rows *f = find_features(d, m, on_device);
     if (!f)
-        f = new_features(d, m, hidden, is_apart(d, there));
+        f = new_features(d, m, hidden, is_apart(d, on_device));
     if (!f)
         return NULL;
     memset(f->have + row, true, (size_t)n);
@@ -622,9 +623,9 @@ float *drafting_keep(struct drafting *d, const struct media_item *m, int row, in
 }
 
 const float *drafting_features(const struct drafting *d, const struct media_item *m, int row, int n,
-                               size_t hidden, bool there)
+                               size_t hidden, bool on_device)
 {
-    const struct feature_rows *f = find_features(d, m, there);
+    const struct feature_rows *f = find_features(d, m, on_device);
     if (!f)
         return NULL;
     for (int i = 0; i < n; i++)

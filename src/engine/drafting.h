@@ -12,11 +12,11 @@
 
 /* Rows that the target's tower computed for a media item, kept for drafters. */
 struct feature_rows {
-    int key;       /* of the media item */
-    bool there;    /* in memory of the target's device, else of the host */
-    float *rows;   /* [n_rows, hidden] */
-    bool *have;    /* [n_rows] */
-    uint64_t size; /* bytes of both */
+    int key;        /* of the media item */
+    bool on_device; /* in memory of the target's device, else of the host */
+    float *rows;    /* [n_rows, hidden] */
+    bool *have;     /* [n_rows] */
+    uint64_t size;  /* bytes of both */
 };
 
 /* Rows of a video from the draft model's tower, computed before it is known which of them the
@@ -81,7 +81,7 @@ struct drafting {
     int n_ahead;
     struct adapted_rows adapted;
     bool keep_features; /* keep rows from the target's tower for drafters, on the host */
-    bool keep_there;    /* keep them on the target's device */
+    bool keep_on_device;    /* keep them on the target's device */
     bool *visible;      /* [context]: rows that the last answer's drafter got */
     int n_visible;      /* rows of the prompt that `visible` covers; 0: no view has run */
     int *rows;          /* [context]: video rows of the prompt */
@@ -166,11 +166,11 @@ void drafting_forget(struct drafting *d, const struct timeline *t);
 /* Where to store rows from the target's tower that are kept for drafters, on the host or on the
  * device; NULL: no memory, which is no failure. */
 float *drafting_keep(struct drafting *d, const struct media_item *m, int row, int n, size_t hidden,
-                     bool there);
+                     bool on_device);
 /* Limit these rows to `room` bytes; if they are larger, they are dropped. */
 void drafting_fit(struct drafting *d, uint64_t room);
 /* Rows [row, row + n) of those; NULL: not all of them are kept. */
 const float *drafting_features(const struct drafting *d, const struct media_item *m, int row, int n,
-                               size_t hidden, bool there);
+                               size_t hidden, bool on_device);
 
 #endif

@@ -22,8 +22,8 @@ struct encoder {
     size_t n_patches, n_features, n_window; /* floats they hold */
     uint64_t key;                           /* media item of which the window holds a part, */
     int unit0, n_units;                     /* and which part; n_units 0: nothing */
-    const struct hearing *h;                /* borrowed; NULL: no audio encoder */
-    struct hearing_state *hearing;
+    const struct audio_encoder *h;          /* borrowed; NULL: no audio encoder */
+    struct audio_encoder_state *audio_encoder;
     float *heard; /* rows of one chunk of sound */
     size_t n_heard;
     uint64_t heard_key; /* the media item of `heard`, */
@@ -78,8 +78,8 @@ static struct need need_of(const struct encoder *e, const struct media *m)
     return n;
 }
 
-enum pv_status encoder_open(struct encoder **out, const struct vision *v, const struct hearing *h,
-                            struct pv_error *err)
+enum pv_status encoder_open(struct encoder **out, const struct vision *v,
+                            const struct audio_encoder *h, struct pv_error *err)
 {
     struct encoder *e = mem_zalloc(sizeof *e);
     if (!e)
@@ -96,7 +96,7 @@ void encoder_close(struct encoder **e)
     if (!*e)
         return;
     vision_state_close(&(*e)->state);
-    hearing_state_close(&(*e)->hearing);
+    audio_encoder_state_close(&(*e)->audio_encoder);
     mem_free((*e)->heard);
     mem_free((*e)->patches);
     mem_free((*e)->features);
@@ -110,7 +110,7 @@ size_t encoder_size(const struct encoder *e, const struct media *m)
     struct need n = need_of(e, m);
     int patches = n.patches > e->max_patches ? n.patches : e->max_patches;
     return (patches > 0 ? vision_state_size(e->v, patches) : 0) +
-           (n.heard_floats > 0 || e->hearing ? hearing_state_size(e->h) : 0) +
+           (n.heard_floats > 0 || e->audio_encoder ? audio_encoder_state_size(e->h) : 0) +
            sizeof(float) *
                (max_size(n.patch_floats, e->n_patches) + max_size(n.feature_floats, e->n_features) +
                 max_size(n.window_floats, e->n_window) + max_size(n.heard_floats, e->n_heard));
@@ -138,20 +138,20 @@ void encoder_work_on(struct encoder *e, struct device *group)
     e->group = group;
     if (e->state)
         vision_state_work_on(e->state, group);
-    if (e->hearing)
-        hearing_state_work_on(e->hearing, group);
+    if (e->audio_encoder)
+        audio_encoder_state_work_on(e->audio_encoder, group);
 }
 
 /* Make room for chunks of sound. */
-static enum pv_status reserve_hearing(struct encoder *e, size_t floats, struct pv_error *err)
+static enum pv_status reserve_audio_encoder(struct encoder *e, size_t floats, struct pv_error *err)
 {
     enum pv_status s = PV_OK;
     if (floats == 0)
         return PV_OK;
-    if (!e->hearing) {
-        s = hearing_state_open(&e->hearing, e->h, err);
+    if (!e->audio_encoder) {
+        s = audio_encoder_state_open(&e->audio_encoder, e->h, err);
         if (!s)
-            hearing_state_work_on(e->hearing, e->group);
+            audio_encoder_state_work_on(e->audio_encoder, e->group);
     }
     return s ? s : grow(&e->heard, &e->n_heard, floats, err);
 }
@@ -177,7 +177,7 @@ enum pv_status encoder_reserve(struct encoder *e, const struct media *m, struct 
         s = grow(&e->features, &e->n_features, n.feature_floats, err);
     if (!s)
         s = grow(&e->window, &e->n_window, n.window_floats, err);
-    return s ? s : reserve_hearing(e, n.heard_floats, err);
+    return s ? s : reserve_audio_encoder(e, n.heard_floats, err);
 }
 
 static void cut_patches(struct encoder *e, const struct media *m, int slice0, int n)
@@ -256,12 +256,13 @@ static enum pv_status hear(struct encoder *e, const struct media *m, uint64_t ke
         return PV_OK;
     e->chunk = -1;
     /* drafting_tower makes no room for videos that the view does not show. */
-    s = reserve_hearing(e, need_of(e, m).heard_floats, err);
+    s = reserve_audio_encoder(e, need_of(e, m).heard_floats, err);
     if (s)
         return s;
-    hearing_state_watch(e->hearing, e->watch);
-    s = hearing_encode(e->h, e->hearing, m->sound.mel + (size_t)chunk * (size_t)m->sound.chunk_size,
-                       e->heard, err);
+    audio_encoder_state_watch(e->audio_encoder, e->watch);
+    s = audio_encoder_encode(e->h, e->audio_encoder,
+                             m->sound.mel + (size_t)chunk * (size_t)m->sound.chunk_size, e->heard,
+                             err);
     if (s)
         return s;
     e->heard_key = key;
@@ -271,28 +272,28 @@ static enum pv_status hear(struct encoder *e, const struct media *m, uint64_t ke
 }
 
 /* Copy n floats of the window, or of host memory, to the caller. */
-static void hand_out(struct encoder *e, float *to, bool there, const float *from, bool from_there,
-                     size_t n)
+static void hand_out(struct encoder *e, float *to, bool on_device, const float *from,
+                     bool from_device, size_t n)
 {
     const struct device_ops *ops = vision_device(e->v)->ops;
     struct device_work *w = e->state ? vision_state_work(e->state) : NULL;
-    if (there && !w) { /* a prompt with sound only */
+    if (on_device && !w) { /* a prompt with sound only */
         ops->upload(vision_device(e->v), to, from, n * sizeof *to);
         return;
     }
     size_t size = n * sizeof *to;
-    if (there && from_there)
+    if (on_device && from_device)
         ops->copy(w, to, from, size);
-    else if (there)
+    else if (on_device)
         ops->put(w, to, from, size);
-    else if (from_there)
+    else if (from_device)
         ops->get(w, to, from, size);
     else
         memcpy(to, from, size);
 }
 
 static enum pv_status rows(struct encoder *e, const struct media *m, uint64_t key, int from, int n,
-                           float *out, bool there, struct pv_error *err)
+                           float *out, bool on_device, struct pv_error *err)
 {
     size_t row = (size_t)vision_row_size(vision_config(e->v));
     int unit_end = m->n_units * m->unit_rows; /* after that comes the newline */
@@ -306,13 +307,13 @@ static enum pv_status rows(struct encoder *e, const struct media *m, uint64_t ke
             if (s)
                 return s;
             some = u.first + u.n - at < n - done ? u.first + u.n - at : n - done;
-            hand_out(e, out + (size_t)done * row, there, e->heard + (size_t)(at - u.first) * row,
-                     false, (size_t)some * row);
+            hand_out(e, out + (size_t)done * row, on_device,
+                     e->heard + (size_t)(at - u.first) * row, false, (size_t)some * row);
             done += some;
             continue;
         }
         if (at >= unit_end) {
-            hand_out(e, out + (size_t)done * row, there, llava_newline(e->v), false, row);
+            hand_out(e, out + (size_t)done * row, on_device, llava_newline(e->v), false, row);
             done++;
             continue;
         }
@@ -325,7 +326,7 @@ static enum pv_status rows(struct encoder *e, const struct media *m, uint64_t ke
         begin = at - e->unit0 * m->unit_rows;
         some = e->n_units * m->unit_rows - begin;
         some = some < n - done ? some : n - done;
-        hand_out(e, out + (size_t)done * row, there,
+        hand_out(e, out + (size_t)done * row, on_device,
                  (e->kept ? e->kept : e->window) + (size_t)begin * row, e->kept != NULL,
                  (size_t)some * row);
         done += some;
@@ -344,8 +345,8 @@ enum pv_status encoder_rows(struct encoder *e, const struct media *m, uint64_t k
     return rows(e, m, key, from, n, out, false, err);
 }
 
-enum pv_status encoder_rows_there(struct encoder *e, const struct media *m, uint64_t key, int from,
-                                  int n, float *out, struct pv_error *err)
+enum pv_status encoder_rows_on_device(struct encoder *e, const struct media *m, uint64_t key,
+                                      int from, int n, float *out, struct pv_error *err)
 {
     return rows(e, m, key, from, n, out, true, err);
 }

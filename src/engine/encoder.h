@@ -3,15 +3,15 @@
 #ifndef PV_ENGINE_ENCODER_H
 #define PV_ENGINE_ENCODER_H
 
+#include "audio_encoder/audio_encoder.h"
 #include "family/media.h"
-#include "hearing/hearing.h"
 #include "vision/vision.h"
 
 struct encoder;
 
 /* `h`: NULL for a model without an audio encoder. Both are borrowed. */
-enum pv_status encoder_open(struct encoder **out, const struct vision *v, const struct hearing *h,
-                            struct pv_error *err);
+enum pv_status encoder_open(struct encoder **out, const struct vision *v,
+                            const struct audio_encoder *h, struct pv_error *err);
 void encoder_close(struct encoder **e);
 
 /* Bytes that the encoder would hold after encoder_reserve of this media item too. */
@@ -26,8 +26,8 @@ void encoder_work_on(struct encoder *e, struct device *group);
 enum pv_status encoder_rows(struct encoder *e, const struct media *m, uint64_t key, int from, int n,
                             float *out, struct pv_error *err);
 /* The same with `out` in memory of the tower's device. */
-enum pv_status encoder_rows_there(struct encoder *e, const struct media *m, uint64_t key, int from,
-                                  int n, float *out, struct pv_error *err);
+enum pv_status encoder_rows_on_device(struct encoder *e, const struct media *m, uint64_t key,
+                                      int from, int n, float *out, struct pv_error *err);
 /* How many rows of this media item, from *row on, are in the window. Looks among the rows of
  * pictures or of sound, whichever row `of` is one of. */
 int encoder_window(const struct encoder *e, const struct media *m, uint64_t key, int of, int *row);

@@ -169,7 +169,7 @@ static enum pv_status open_parts(struct pv_engine *e, int64_t tokens,
         s = decoder_state_open(&e->state, m->dec, engine_rows(e), engine_logits(e), e->context,
                                e->kv, err);
     if (!s && m->vision)
-        s = encoder_open(&e->encoder, m->vision, m->hearing, err);
+        s = encoder_open(&e->encoder, m->vision, m->audio_encoder, err);
     if (!s && m->vision) {
         e->tower_rows =
             vision_cache_open((size_t)config_media_width(decoder_config(m->dec)), e->vision_bytes);

@@ -59,7 +59,7 @@ static enum pv_status emit(struct pv_session *s, const struct answer_output *out
                            bool drafted, struct pv_error *err)
 {
     struct answer_token token = { .id = id, .drafted = drafted };
-    token.text = dialogue_text(s->words, id, id < 0, &token.len);
+    token.text = dialogue_text(s->dialogue, id, id < 0, &token.len);
     if (!token.text)
         return fail(err, PV_E_NOMEM, "out of memory for the text of token %d", s->answer.n);
     if (out->on_token && (id >= 0 || token.len > 0) && !out->on_token(out->user, &token))
@@ -159,7 +159,7 @@ static enum pv_status decode_rounds(struct pv_session *s, struct answer_output *
 static void end_answer(struct pv_session *s)
 {
     struct id_span span = { 0 };
-    if (dialogue_end(s->words, &span, NULL) == PV_OK)
+    if (dialogue_end(s->dialogue, &span, NULL) == PV_OK)
         pv_add_ids(s, span.ids, span.n, NULL);
 }
 
@@ -193,7 +193,7 @@ enum pv_status generate_ask(struct pv_session *s, const struct pv_gen_params *p,
 {
     struct id_span span = { 0 };
     struct timeline_mark mark = timeline_mark(&s->seq.line);
-    enum pv_status st = dialogue_ask(s->words, &span, err);
+    enum pv_status st = dialogue_ask(s->dialogue, &span, err);
     if (!st)
         st = pv_add_ids(s, span.ids, span.n, err);
     if (!st)
@@ -269,7 +269,7 @@ static enum pv_status make_answer(struct pv_session *s, const struct pv_gen_para
     speculation_close(&sp);
     if (st == PV_E_CANCELLED) {
         size_t dropped; /* drop an incomplete character */
-        dialogue_text(s->words, 0, true, &dropped);
+        dialogue_text(s->dialogue, 0, true, &dropped);
     } else {
         enum pv_status held = emit(s, &output, -1, false, err);
         st = st ? st : held;

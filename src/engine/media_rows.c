@@ -149,7 +149,7 @@ static int rows_of_window(const struct pv_session *s, const struct media_item *m
 
 /* Runs window by window, so that each can be cached before the next replaces it. */
 static enum pv_status run_tower(struct pv_session *s, const struct media_item *m, int row, int n,
-                                float *out, bool there, struct pv_error *err)
+                                float *out, bool on_device, struct pv_error *err)
 {
     struct encoder *e = s->engine->encoder;
     size_t width = (size_t)config_media_width(decoder_config(s->model->dec));
@@ -159,8 +159,8 @@ static enum pv_status run_tower(struct pv_session *s, const struct media_item *m
     for (int done = 0; done < n && !st;) {
         int most = rows_of_window(s, m, row + done), some = most < n - done ? most : n - done;
         float *to = out + (size_t)done * width;
-        st = there ? encoder_rows_there(e, &m->m, key, row + done, some, to, err)
-                   : encoder_rows(e, &m->m, key, row + done, some, to, err);
+        st = on_device ? encoder_rows_on_device(e, &m->m, key, row + done, some, to, err)
+                       : encoder_rows(e, &m->m, key, row + done, some, to, err);
         if (!st)
             st = keep_window(s, m, row + done, err);
         done += some;
@@ -171,7 +171,7 @@ static enum pv_status run_tower(struct pv_session *s, const struct media_item *m
 }
 
 enum pv_status session_media_rows(struct pv_session *s, const struct media_item *m, int row, int n,
-                                  float *out, bool there, struct pv_error *err)
+                                  float *out, bool on_device, struct pv_error *err)
 {
     size_t size =
         (size_t)n * (size_t)config_media_width(decoder_config(s->model->dec)) * sizeof *out;
@@ -183,12 +183,12 @@ enum pv_status session_media_rows(struct pv_session *s, const struct media_item 
     kept = vision_cache_find(s->engine->tower_rows, m->m.digest, row, n);
     if (!kept)
         kept = read = read_rows(s, m, row, n);
-    if (kept && there)
+    if (kept && on_device)
         s->model->dev->ops->upload(s->model->dev, out, kept, size);
     else if (kept)
         memcpy(out, kept, size);
     else
-        st = run_tower(s, m, row, n, out, there, err);
+        st = run_tower(s, m, row, n, out, on_device, err);
     mem_free(read);
     pthread_mutex_unlock(s->model->step_lock);
     return st;

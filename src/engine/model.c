@@ -295,7 +295,7 @@ static enum pv_status narrow(struct pv_model *m, const struct pv_model_params *p
         lm_head = head_file_tensors(m->head_file)->lm_head;
     s = model_draft_vocab(m, p->draft_vocab, p->draft_text, &ids, err);
     if (!s)
-        s = decoder_narrow(m->head ? m->head : m->dec, lm_head, ids, p->draft_vocab, err);
+        s = decoder_draft_vocab(m->head ? m->head : m->dec, lm_head, ids, p->draft_vocab, err);
     if (s)
         fail_names(err, p->head ? p->head : p->path);
     mem_free(ids);
@@ -359,7 +359,7 @@ static enum pv_status open_weights(struct pv_model *m, const struct pv_model_par
     if (!s)
         s = open_networks(m, err);
     if (!s && model_file_vision(m->file)->audio.hidden && !m->adaptor)
-        s = hearing_open(&m->hearing, m->file, d, err);
+        s = audio_encoder_open(&m->audio_encoder, m->file, d, err);
     if (!s && p->head)
         s = open_head(m, p->head, err);
     if (!s)
@@ -374,7 +374,7 @@ static enum pv_status open_weights(struct pv_model *m, const struct pv_model_par
 static void close_weights(struct pv_model *m)
 {
     vision_close(&m->vision);
-    hearing_close(&m->hearing);
+    audio_encoder_close(&m->audio_encoder);
     vision_adaptor_close(&m->adaptor);
     decoder_close(&m->head);
     decoder_close(&m->dec);
@@ -542,7 +542,7 @@ bool pv_model_has_vision(const pv_model *model)
 
 bool pv_model_has_audio(const pv_model *model)
 {
-    return model->hearing != NULL;
+    return model->audio_encoder != NULL;
 }
 
 bool pv_model_has_head(const pv_model *model)

@@ -2,8 +2,8 @@
 #ifndef PV_ENGINE_MODEL_H
 #define PV_ENGINE_MODEL_H
 
+#include "audio_encoder/audio_encoder.h"
 #include "base/gpu_list.h"
-#include "hearing/hearing.h"
 #include "lm/decoder.h"
 #include "vision/vision.h"
 #include "vision/vision_adaptor.h"
@@ -24,7 +24,7 @@ struct pv_model {
     struct device *dev;
     struct decoder *dec;
     struct vision *vision;                    /* NULL: no vision tower */
-    struct hearing *hearing;                  /* NULL: no audio encoder */
+    struct audio_encoder *audio_encoder;      /* NULL: no audio encoder */
     struct head_file *head_file;              /* NULL: no draft head */
     struct decoder *head;                     /* the draft head as a decoder */
     struct vision_adaptor_file *adaptor_file; /* NULL: none, or random weights */

@@ -45,7 +45,7 @@ static enum pv_status fill_embeds(struct pv_session *s, float *embeds, int from,
     for (int i = 0; i < n;) {
         int row, some;
         const struct media_item *item = timeline_item(&s->seq.line, from + i, &row);
-        float *to, *kept = NULL, *there = NULL;
+        float *to, *kept = NULL, *on_device = NULL;
         enum pv_status st;
         if (!item) {
             i++;
@@ -61,12 +61,12 @@ static enum pv_status fill_embeds(struct pv_session *s, float *embeds, int from,
         if (kept)
             s->model->dev->ops->get(s->target.base.work, kept, to,
                                     sizeof *to * (size_t)some * width);
-        if (s->draft.keep_there)
-            there = drafting_keep(&s->draft, item, row, some, width, true);
-        if (there)
-            s->model->dev->ops->copy(s->target.base.work, there, to,
+        if (s->draft.keep_on_device)
+            on_device = drafting_keep(&s->draft, item, row, some, width, true);
+        if (on_device)
+            s->model->dev->ops->copy(s->target.base.work, on_device, to,
                                      sizeof *to * (size_t)some * width);
-        copied = copied || there;
+        copied = copied || on_device;
         i += some;
     }
     /* The step may run on another stream, and the tower may write the next rows on a third. */
@@ -193,9 +193,11 @@ static enum pv_status run_aligning(struct prefill *f, int from, int n, enum want
     for (int k = 0; k < ALIGNMENT_SNAPSHOTS; k++) {
         bool here = k == ALIGNMENT_BEFORE ? f->layer0 == 0 : part_has_layer(f, layers[k]);
         if (here)
-            tap[x->n_hidden++] = (struct hidden_tap){
-                .layer = layers[k], .n_rows = n, .rows = f->all, .out = f->hidden[k], .there = true
-            };
+            tap[x->n_hidden++] = (struct hidden_tap){ .layer = layers[k],
+                                                      .n_rows = n,
+                                                      .rows = f->all,
+                                                      .out = f->hidden[k],
+                                                      .on_device = true };
     }
     s = run_rows(f->s, from, n, want, x, err);
     if (s)
@@ -304,8 +306,8 @@ static void close_prefill(struct prefill *f)
 }
 
 /* Allocate floats on the device. */
-static enum pv_status alloc_there(const struct prefill *f, float **out, size_t n,
-                                  struct pv_error *err)
+static enum pv_status alloc_on_device(const struct prefill *f, float **out, size_t n,
+                                      struct pv_error *err)
 {
     void *p = NULL;
     enum pv_status s = device_alloc(f->s->model->dev, &p, n * sizeof **out, err);
@@ -329,7 +331,7 @@ static enum pv_status open_alignment(struct prefill *f, struct pv_error *err)
         st = alignment_open(&f->alignment, s->model->dev, s->target.base.work, s->draft.n_rows,
                             hidden, chunk, err);
     if (!st)
-        st = alloc_there(f, &f->hidden[0], taps, err);
+        st = alloc_on_device(f, &f->hidden[0], taps, err);
     if (!st)
         f->hidden[1] = f->hidden[0] + taps / 2;
     return st;
@@ -467,7 +469,7 @@ enum pv_status prefill_run(struct pv_session *s, const struct pv_gen_params *p,
     s->answer.stats.reused_tokens = f.first;
     if (!st && pause && signal->early &&
         budget_claim(&s->budget, f.claimed + residual * sizeof(float), "", NULL) == PV_OK)
-        (void)alloc_there(&f, &f.residual, residual, NULL); /* without it: in one part */
+        (void)alloc_on_device(&f, &f.residual, residual, NULL); /* without it: in one part */
     if (!st)
         st = open_embeds(s, &f.embeds, err);
     if (f.residual && !kvcache_reserve(&s->seq.kv, s->target.base.work, s->seq.line.n - f.first)) {

@@ -715,7 +715,7 @@ enum pv_status pv_prompt_write(const pv_session *s, const char *path, struct pv_
     if (s->n_pending > 0)
         return fail(err, PV_E_ARG, "a video or picture was added without the text of its message");
     if (s->messages)
-        st = dialogue_ask(s->words, &o.ask, err);
+        st = dialogue_ask(s->dialogue, &o.ask, err);
     for (int k = 0; k < s->seq.line.n_spans && !st; k++)
         st = media_open_pixels(&s->seq.line.media[s->seq.line.span[k].item].m, s->engine, err);
     if (!st)

@@ -52,7 +52,7 @@ static enum pv_status open_parts(struct pv_session *s, struct pv_error *err)
     if (st)
         return st;
     task_stepper_init(&s->target, e->target);
-    st = dialogue_open(&s->words, s->model, (size_t)e->context, err);
+    st = dialogue_open(&s->dialogue, s->model, (size_t)e->context, err);
     if (!st && e->speculates)
         st = drafting_open(&s->draft, e, &s->budget, err);
     return st;
@@ -121,7 +121,7 @@ void pv_session_close(pv_session **session)
     drop_pending(s);
     budget_close(&s->budget);
     drafting_close(&s->draft);
-    dialogue_close(&s->words);
+    dialogue_close(&s->dialogue);
     sequence_close(&s->seq);
     answer_close(&s->answer);
     if (s->owns_engine)
@@ -160,7 +160,7 @@ enum pv_status pv_session_chat(pv_session *s, const struct pv_chat_options *o, s
 {
     struct pv_chat_options own = pv_chat_defaults();
     enum pv_status st = sized_read(&own, sizeof own, o, "a chat", err);
-    return st ? st : dialogue_set_options(s->words, &own, err);
+    return st ? st : dialogue_set_options(s->dialogue, &own, err);
 }
 
 /* ---- media ---- */
@@ -344,8 +344,8 @@ enum pv_status pv_add_text(pv_session *s, const char *role, const char *utf8, st
             st = describe_pending(s, media, captions, err);
     }
     if (!st)
-        st =
-            dialogue_add(s->words, s->seq.line.n == 0, role, media, s->n_pending, utf8, &span, err);
+        st = dialogue_add(s->dialogue, s->seq.line.n == 0, role, media, s->n_pending, utf8, &span,
+                          err);
     for (int i = 0; i < s->n_pending; i++)
         captions_clear(&captions[i]);
     if (!st)

@@ -56,7 +56,7 @@ struct pv_session {
     struct task *task; /* while an answer is generated; else NULL */
     struct task_stepper target;
     struct budget budget;
-    struct dialogue *words; /* NULL: no tokenizer */
+    struct dialogue *dialogue; /* NULL: no tokenizer */
     struct sequence seq;
     struct answer_state answer; /* the last one */
     bool speculates;

@@ -135,9 +135,9 @@ static void ask_prefill(struct speculation *sp)
         v->kind = view->info.signal == PV_SIGNAL_ALIGNMENT ? SIGNAL_ALIGNMENT : SIGNAL_ATTENTION;
     v->early = (v->kind == SIGNAL_ATTENTION || v->kind == SIGNAL_ALIGNMENT) && view->early &&
                v->layers < n_layers;
-    s->draft.keep_there = (features && view->there) || stays;
+    s->draft.keep_on_device = (features && view->on_device) || stays;
     s->draft.keep_features =
-        (features && !view->there) || sp->media == DRAFT_MEDIA_TARGET || (adapts && !stays);
+        (features && !view->on_device) || sp->media == DRAFT_MEDIA_TARGET || (adapts && !stays);
     if (kind->states)
         drafting_want(&s->draft, s->seq.line.n_spans > 0 && sp->media == DRAFT_MEDIA_TARGET);
 }
@@ -192,7 +192,7 @@ enum pv_status speculation_open(struct speculation *sp, struct pv_session *s,
                                 .next = s->seq.line.next,
                                 .schedule = &schedule_serial,
                                 .wanted = &schedule_serial };
-    s->draft.keep_features = s->draft.keep_there = false;
+    s->draft.keep_features = s->draft.keep_on_device = false;
     s->draft.n_visible = 0;
     if (!p->method || p->method->drafter == PV_DRAFT_NONE)
         return PV_OK;

@@ -29,7 +29,7 @@ static enum pv_status check_time_rule(const struct family *f, const struct pv_vi
                                       struct pv_error *err)
 {
     bool hears = p->time_rule == PV_TIME_UPSTREAM || p->time_rule == PV_TIME_TRAINING;
-    if (p->time_rule != PV_TIME_AUTO && hears != (f->hearing != NULL))
+    if (p->time_rule != PV_TIME_AUTO && hears != (f->audio_encoder != NULL))
         return fail(err, PV_E_ARG, "time rule %d is not one of %s", (int)p->time_rule, f->title);
     return PV_OK;
 }

@@ -81,7 +81,7 @@ static const struct audio_role query_roles[] = {
     { "output_query.LayerNorm.bias", "ffn_ln.bias", { AQ }, QUERY(ffn_norm_bias) },
 };
 
-static const struct family_hearing hearing = {
+static const struct family_audio_encoder audio_encoder = {
     .roles = { [AUDIO_TOP] = { top_roles, COUNT(top_roles), "audio." },
                [AUDIO_LAYERS] = { layer_roles, COUNT(layer_roles), "audio.layers." },
                [AUDIO_QUERY_LAYERS] = { query_roles, COUNT(query_roles),
@@ -224,7 +224,7 @@ const struct family family_salmonn2_plus = {
     .arch = "qwen2vl",
     .decoder = { .qkv_bias = true, .mrope = MROPE_SECTIONS },
     .tower = &qwen2_5_vl_tower,
-    .hearing = &hearing,
+    .audio_encoder = &audio_encoder,
     .frames = &frames,
     .media = &media,
     .lambda = 0.5,

@@ -90,7 +90,7 @@ static enum pv_status read_qformer(struct audio_config *c, const json_t *q, cons
     return s;
 }
 
-enum pv_status audio_config_hf_read(struct audio_config *c, const struct family_hearing *h,
+enum pv_status audio_config_hf_read(struct audio_config *c, const struct family_audio_encoder *h,
                                     const json_t *root, const char *name, struct pv_error *err)
 {
     const json_t *audio = json_hf_member(root, "audio_config");

@@ -7,7 +7,7 @@
 #include "format/json_hf.h"
 
 /* `root`: the top-level object of config.json; `name`: the file's name, for messages. */
-enum pv_status audio_config_hf_read(struct audio_config *c, const struct family_hearing *h,
+enum pv_status audio_config_hf_read(struct audio_config *c, const struct family_audio_encoder *h,
                                     const json_t *root, const char *name, struct pv_error *err);
 
 #endif

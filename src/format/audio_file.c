@@ -11,9 +11,9 @@
 
 enum { NAME_MAX_SIZE = 160, MAX_SIZE = 1 << 20 };
 
-static const struct family_hearing *hearing_of(const struct model_file *mf)
+static const struct family_audio_encoder *audio_encoder_of(const struct model_file *mf)
 {
-    return mf->vision.family->hearing;
+    return mf->vision.family->audio_encoder;
 }
 
 static const struct tensor *find_tensor(const struct model_file *mf, const char *name)
@@ -21,7 +21,7 @@ static const struct tensor *find_tensor(const struct model_file *mf, const char 
     return mf->mmproj ? gguf_tensor_find(mf->mmproj, name) : model_file_find(mf, name);
 }
 
-void audio_role_name(char *name, size_t size, const struct family_hearing *h,
+void audio_role_name(char *name, size_t size, const struct family_audio_encoder *h,
                      enum audio_group group, int layer, int role, bool gguf)
 {
     static const char *const prefixes[AUDIO_GROUPS] = { "", "a.blk.", "a.qf.blk." };
@@ -47,7 +47,7 @@ static const void *group_base(const struct model_file *mf, enum audio_group grou
 const struct tensor *audio_role_tensor(const struct model_file *mf, enum audio_group group,
                                        int layer, int role)
 {
-    size_t slot = hearing_of(mf)->roles[group].role[role].slot;
+    size_t slot = audio_encoder_of(mf)->roles[group].role[role].slot;
     const struct tensor *t;
 
     memcpy(&t, (const char *)group_base(mf, group, layer) + slot, sizeof t);
@@ -96,7 +96,7 @@ static enum pv_status need_tensor(const struct model_file *mf, enum audio_group 
 {
     char name[NAME_MAX_SIZE];
 
-    audio_role_name(name, sizeof name, hearing_of(mf), group, layer, role, mf->gguf != NULL);
+    audio_role_name(name, sizeof name, audio_encoder_of(mf), group, layer, role, mf->gguf != NULL);
     *out = find_tensor(mf, name);
     if (!*out)
         return fail(err, PV_E_FORMAT, "%s: the tensor %s is missing", where, name);
@@ -123,8 +123,8 @@ static bool has_layer(const struct model_file *mf, enum audio_group group, int l
 {
     char name[NAME_MAX_SIZE];
 
-    for (int i = 0; i < hearing_of(mf)->roles[group].n; i++) {
-        audio_role_name(name, sizeof name, hearing_of(mf), group, layer, i, mf->gguf != NULL);
+    for (int i = 0; i < audio_encoder_of(mf)->roles[group].n; i++) {
+        audio_role_name(name, sizeof name, audio_encoder_of(mf), group, layer, i, mf->gguf != NULL);
         if (find_tensor(mf, name))
             return true;
     }
@@ -152,11 +152,11 @@ static enum pv_status read_sizes(struct model_file *mf, const char *where, struc
     enum pv_status s = PV_OK;
 
     for (int group = 0; group < AUDIO_GROUPS && !s; group++)
-        for (int i = 0; i < hearing_of(mf)->roles[group].n && !s; i++) {
+        for (int i = 0; i < audio_encoder_of(mf)->roles[group].n && !s; i++) {
             const struct tensor *t;
             s = need_tensor(mf, (enum audio_group)group, 0, i, where, &t, err);
             if (!s)
-                s = take_sizes(mf, &hearing_of(mf)->roles[group].role[i], t, where, err);
+                s = take_sizes(mf, &audio_encoder_of(mf)->roles[group].role[i], t, where, err);
         }
     if (!s)
         s = count_layers(mf, AUDIO_LAYERS, &c->n_layers, where, err);
@@ -168,7 +168,7 @@ static enum pv_status read_sizes(struct model_file *mf, const char *where, struc
 static enum pv_status bind_role(struct model_file *mf, enum audio_group group, int layer, int i,
                                 const char *where, struct pv_error *err)
 {
-    const struct audio_role *r = &hearing_of(mf)->roles[group].role[i];
+    const struct audio_role *r = &audio_encoder_of(mf)->roles[group].role[i];
     bool table = n_dims(r) == AUDIO_DIMS || r->dim[0] == ADIM_POSITIONS;
     int64_t want[AUDIO_DIMS];
     const struct tensor *t;
@@ -207,7 +207,7 @@ enum pv_status audio_file_bind(struct model_file *mf, const char *where, struct 
         return fail_nomem(err, size);
     for (int group = 0; group < AUDIO_GROUPS; group++)
         for (int layer = 0; layer < audio_group_count(c, (enum audio_group)group); layer++)
-            for (int i = 0; i < hearing_of(mf)->roles[group].n && !s; i++)
+            for (int i = 0; i < audio_encoder_of(mf)->roles[group].n && !s; i++)
                 s = bind_role(mf, (enum audio_group)group, layer, i, where, err);
     return s;
 }

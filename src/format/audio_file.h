@@ -13,7 +13,7 @@ enum pv_status audio_file_bind(struct model_file *mf, const char *where, struct 
 void audio_file_close(struct model_file *mf);
 
 /* The complete name of a role's tensor; `layer` is ignored for AUDIO_TOP. */
-void audio_role_name(char *name, size_t size, const struct family_hearing *h,
+void audio_role_name(char *name, size_t size, const struct family_audio_encoder *h,
                      enum audio_group group, int layer, int role, bool gguf);
 /* The tensor that was found for a role. */
 const struct tensor *audio_role_tensor(const struct model_file *mf, enum audio_group group,

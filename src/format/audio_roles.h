@@ -37,7 +37,7 @@ struct audio_roles {
 };
 
 /* The audio part of a model family's table. */
-struct family_hearing {
+struct family_audio_encoder {
     struct audio_roles roles[AUDIO_GROUPS];
     /* Values of the published models, for files that lack the keys. */
     int n_heads, q_heads, window;

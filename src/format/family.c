@@ -42,7 +42,7 @@ const struct family *family_of_projector(const struct family *const *families,
 
     for (; *families; families++)
         if ((*families)->tower && str_is(type, (*families)->tower->projector) &&
-            hears == ((*families)->hearing != NULL)) {
+            hears == ((*families)->audio_encoder != NULL)) {
             if (decoder && !strcmp(decoder->arch, (*families)->arch))
                 return *families;
             found = found ? found : *families;

@@ -113,8 +113,8 @@ struct family {
     bool by_text; /* text_config.model_type says which decoder it is; members of text_config that
                      have the default value of the reference implementation may be missing */
     struct family_decoder decoder;
-    const struct family_tower *tower;     /* NULL: text only */
-    const struct family_hearing *hearing; /* NULL: no audio encoder */
+    const struct family_tower *tower;                 /* NULL: text only */
+    const struct family_audio_encoder *audio_encoder; /* NULL: no audio encoder */
     const struct family_frames *frames;
     const struct family_media *media;
     double lambda;         /* share of attention that the view `specvlm` keeps by default, */

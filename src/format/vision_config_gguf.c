@@ -315,7 +315,7 @@ enum pv_status vision_config_gguf_parse(struct vision_config *out, const struct 
         s = read_tokens(&c, g, v, err);
     if (!s)
         s = vision_config_check(&c, gguf_path(g), err);
-    if (!s && c.family->hearing)
+    if (!s && c.family->audio_encoder)
         s = audio_config_gguf_parse(&c.audio, g, err);
     if (!s)
         *out = c;

@@ -480,8 +480,8 @@ static enum pv_status parse(struct vision_config *out, const struct source *src,
         s = read_tower(&c, src, err);
     if (!s && c.family)
         s = read_pictures(&c, src, err);
-    if (!s && c.family && f->hearing)
-        s = audio_config_hf_read(&c.audio, f->hearing, src->root, src->name, err);
+    if (!s && c.family && f->audio_encoder)
+        s = audio_config_hf_read(&c.audio, f->audio_encoder, src->root, src->name, err);
     if (!s)
         s = vision_config_check(&c, src->name, err);
     if (!s)

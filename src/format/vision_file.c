@@ -222,7 +222,7 @@ static enum pv_status bind_tower(struct model_file *mf, const struct source *src
     enum pv_status s = check_decoder(mf, src, err);
     if (!s)
         s = bind_all(mf, src, err);
-    return s || !mf->vision.family->hearing ? s : audio_file_bind(mf, src->path, err);
+    return s || !mf->vision.family->audio_encoder ? s : audio_file_bind(mf, src->path, err);
 }
 
 static enum pv_status open_gguf(struct model_file *mf, const struct gguf *g,

@@ -132,7 +132,7 @@ static enum pv_status write_role(struct write_job *j, const char *name, const st
 static enum pv_status write_audio_role(struct write_job *j, enum audio_group group, int layer,
                                        int role, bool data, struct pv_error *err)
 {
-    const struct family_hearing *h = j->mf->vision.family->hearing;
+    const struct family_audio_encoder *h = j->mf->vision.family->audio_encoder;
     const struct audio_role *r = &h->roles[group].role[role];
     const struct tensor *t = audio_role_tensor(j->mf, group, layer, role);
     bool conv = r->dim[2] == ADIM_TAPS;
@@ -156,7 +156,7 @@ static enum pv_status write_audio(struct write_job *j, bool data, struct pv_erro
 
     for (int group = 0; group < AUDIO_GROUPS; group++)
         for (int layer = 0; layer < audio_group_count(&c->audio, (enum audio_group)group); layer++)
-            for (int i = 0; i < c->family->hearing->roles[group].n && !s; i++)
+            for (int i = 0; i < c->family->audio_encoder->roles[group].n && !s; i++)
                 s = write_audio_role(j, (enum audio_group)group, layer, i, data, err);
     return s;
 }

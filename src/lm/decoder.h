@@ -30,8 +30,8 @@ const struct config *decoder_config(const struct decoder *dec);
  * ascending; `lm_head`: its present LM head. Must be called before a state is opened; refused if
  * the decoder has a draft vocabulary already. Nothing changes on failure. The rows of a draft head
  * whose matrices are quantised become Q8_0; those of other decoders keep their type. */
-enum pv_status decoder_narrow(struct decoder *dec, const struct tensor *lm_head, const int32_t *ids,
-                              int n, struct pv_error *err);
+enum pv_status decoder_draft_vocab(struct decoder *dec, const struct tensor *lm_head,
+                                   const int32_t *ids, int n, struct pv_error *err);
 /* Number of tokens that may be input. With a draft vocabulary it is larger than the number of
  * logits, and logit i is that of token decoder_draft_ids()[i]; NULL: of token i. Tokens that a step
  * chooses (argmax, choice.top) are already translated; sampling in the step (choice.drawn) is not
@@ -81,7 +81,7 @@ struct hidden_tap {
     int n_rows;
     const int *rows;
     float *out; /* [n_rows, hidden] */
-    bool there; /* `out` is device memory */
+    bool on_device; /* `out` is device memory */
 };
 
 /* Request for the attention from some query rows (of the step's first sequence, a chain) to some

@@ -34,8 +34,8 @@ struct decoder {
     int input_vocab;          /* number of input tokens */
     const int32_t *draft_ids; /* borrowed, or own_ids; NULL: logit i is that of token i */
     int32_t *names;           /* the same on the device */
-    int32_t *own_ids;         /* set by decoder_narrow; else NULL */
-    void *own_rows;           /* the rows of the LM head that decoder_narrow kept */
+    int32_t *own_ids;         /* set by decoder_draft_vocab; else NULL */
+    void *own_rows;           /* the rows of the LM head that decoder_draft_vocab kept */
     /* EAGLE-3 (n_features > 0): fc [hidden, n_features hidden] maps the features to the residual
      * stream; the inputs of q, k and v are the normed embedding and the normed stream. */
     int n_features;
@@ -161,7 +161,8 @@ enum pv_status decoder_experts_open(struct decoder *dec, const struct model_file
                                     struct pv_error *err);
 void decoder_experts_close(struct decoder *dec);
 
-/* decoder_narrow.c: copy the target's ids of the draft vocabulary to the device (dec->names). */
+/* decoder_draft_vocab.c: copy the target's ids of the draft vocabulary to the device (dec->names).
+ */
 enum pv_status decoder_put_names(struct decoder *dec, const int32_t *ids, int n,
                                  struct pv_error *err);
 

@@ -35,7 +35,7 @@ static const struct view views[VIEW_COUNT] = {
                         view_holistic,
                         .early = true,
                         .grid = true,
-                        .there = true },
+                        .on_device = true },
     /* It keeps the highest scores too; only their origin differs. */
     [VIEW_ALIGNMENT] = { { "alignment", PART, .signal = PV_SIGNAL_ALIGNMENT, .takes_layer = true,
                            .takes_text = true },

@@ -42,7 +42,7 @@ struct view {
     double layer_share;
     bool early; /* the tokens can be chosen when those layers are done, before the prefill's end */
     bool grid;  /* it needs view_input.grid_width */
-    bool there; /* it needs features only as view_input.cosines, which the device can compute */
+    bool on_device; /* it needs features only as view_input.cosines, which the device can compute */
 };
 
 /* Cosines of the tokens' features, for holistic. */

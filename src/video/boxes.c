@@ -185,7 +185,7 @@ static void finish_track(struct walk *w)
     *t = (struct track){ 0 };
 }
 
-static enum pv_status judge(const struct walk *w, uint64_t memory, struct pv_error *err)
+static enum pv_status frame_filter(const struct walk *w, uint64_t memory, struct pv_error *err)
 {
     uint64_t all = sum(w->listed, w->counted), most = BOXES_ENTRIES_MAX;
 
@@ -316,7 +316,7 @@ enum pv_status boxes_check(const struct boxes_source *from, uint64_t memory, str
     s = walk_boxes(&w, 0, from->size, 0, err);
     finish_track(&w);
     if (!s)
-        s = judge(&w, memory, err);
+        s = frame_filter(&w, memory, err);
     mem_free(w.window);
     return s;
 }

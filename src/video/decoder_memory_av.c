@@ -46,7 +46,7 @@ static uint64_t side_data(enum AVCodecID codec, const AVFrame *f)
 }
 
 struct token {
-    struct meter *meter;
+    struct usage *usage;
     uint64_t bytes;
 };
 
@@ -55,37 +55,37 @@ static void token_free(void *opaque, uint8_t *data)
     struct token *t = opaque;
 
     (void)data;
-    meter_give(t->meter, t->bytes);
+    usage_give(t->usage, t->bytes);
     av_free(t);
 }
 
 static int counted_buffer(AVCodecContext *d, AVFrame *f, int flags)
 {
-    struct meter *m = d->opaque;
+    struct usage *m = d->opaque;
     struct token *t;
     int r = avcodec_default_get_buffer2(d, f, flags);
 
     if (r == AVERROR(ENOMEM))
-        meter_starve(m); /* which some decoders take for a damaged frame */
+        usage_starve(m); /* which some decoders take for a damaged frame */
     if (r < 0)
         return r;
     t = av_mallocz(sizeof *t);
     if (t) {
-        t->meter = m;
+        t->usage = m;
         t->bytes = side_data(d->codec_id, f);
         for (int i = 0; i < AV_NUM_DATA_POINTERS && f->buf[i]; i++)
             t->bytes += (uint64_t)f->buf[i]->size;
-        if (!meter_take(m, t->bytes)) {
+        if (!usage_take(m, t->bytes)) {
             av_free(t);
         } else {
             f->opaque_ref = av_buffer_create(NULL, 0, token_free, t, 0);
             if (f->opaque_ref)
                 return r;
             token_free(t, NULL);
-            meter_starve(m);
+            usage_starve(m);
         }
     } else {
-        meter_starve(m);
+        usage_starve(m);
     }
     av_frame_unref(f);
     return AVERROR(ENOMEM);
@@ -96,7 +96,7 @@ bool decoder_memory_is_counted(const AVCodecContext *d)
     return d->codec->capabilities & AV_CODEC_CAP_DR1;
 }
 
-void decoder_memory_count(AVCodecContext *d, struct meter *m)
+void decoder_memory_count(AVCodecContext *d, struct usage *m)
 {
     if (!decoder_memory_is_counted(d))
         return;

@@ -32,7 +32,7 @@ static int io_read(void *opaque, uint8_t *buf, int size)
 
     if (left <= 0)
         return AVERROR_EOF;
-    if (meter_check(d->hand, NULL))
+    if (usage_check(d->hand, NULL))
         return AVERROR_EXIT;
     if (d->data) {
         memcpy(buf, d->data + d->file_at, most);
@@ -152,7 +152,7 @@ enum pv_status demuxer_fail(const struct demuxer *d, const char *what, int code,
 {
     char text[AV_ERROR_MAX_STRING_SIZE] = "";
 
-    if (code == AVERROR(ENOMEM) || meter_doubt(d->hand->meter))
+    if (code == AVERROR(ENOMEM) || usage_doubt(d->hand->usage))
         return fail(err, PV_E_NOMEM, "%s: out of memory while it was opened", d->path);
     av_strerror(code, text, sizeof text);
     return fail(err, code == AVERROR(EIO) ? PV_E_IO : PV_E_FORMAT, "%s: %s: %s", d->path, what,
@@ -164,7 +164,7 @@ static int is_interrupted(void *opaque)
 {
     struct demuxer *d = opaque;
 
-    return !meter_go_on(d->hand->meter);
+    return !usage_go_on(d->hand->usage);
 }
 
 static size_t read_at(void *user, int64_t at, uint8_t *to, size_t n)
@@ -209,7 +209,7 @@ static enum pv_status container_check(struct demuxer *d, const AVInputFormat *in
         return PV_OK;
     s = boxes_check(&boxes, d->limits->memory, err);
     if (!s)
-        s = meter_check(d->hand, err); /* it sees the end of the file when it is stopped */
+        s = usage_check(d->hand, err); /* it sees the end of the file when it is stopped */
     d->file_at = at;
     d->claims_checked = !s;
     return s;
@@ -235,7 +235,7 @@ static enum pv_status header_read(struct demuxer *d, struct pv_error *err)
     int r;
 
     r = av_probe_input_buffer2(d->io, &input, "", NULL, 0, GUESS_BYTES);
-    s = meter_check(d->hand, err);
+    s = usage_check(d->hand, err);
     if (s)
         return s;
     if (r < 0 || !input)
@@ -256,7 +256,7 @@ static enum pv_status header_read(struct demuxer *d, struct pv_error *err)
     if (!d->format->protocol_whitelist)
         return fail_nomem(err, sizeof "none");
     r = avformat_open_input(&d->format, "", input, NULL);
-    s = meter_check(d->hand, err);
+    s = usage_check(d->hand, err);
     if (s)
         return s;
     if (r < 0)
@@ -293,7 +293,7 @@ static enum pv_status streams_probe(struct demuxer *d, struct pv_error *err)
     for (unsigned i = 0; i < n && options; i++)
         av_dict_free(&options[i]);
     av_free(options);
-    s = meter_check(d->hand, err);
+    s = usage_check(d->hand, err);
     if (s)
         return s;
     return r < 0 ? demuxer_fail(d, "its streams cannot be read", r, err) : PV_OK;

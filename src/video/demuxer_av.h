@@ -5,14 +5,14 @@
 
 #include "base/status.h"
 #include "video/formats_av.h"
-#include "video/meter.h"
+#include "video/usage.h"
 
 #include <libavformat/avformat.h>
 
 struct demuxer {
     const char *path;                  /* of the file, or a name for data in memory; borrowed */
     const struct video_limits *limits; /* borrowed */
-    struct meter_hand *hand;           /* the reader's share of the meter */
+    struct usage_hand *hand;           /* the reader's share of the meter */
     const uint8_t *data;               /* [file_size] borrowed; NULL: the video is in a file */
     int fd;                            /* owned by the caller; -1: not open */
     int64_t file_size, file_at;

@@ -10,9 +10,9 @@
 #include "base/mem.h"
 #include "video/helper_process.h"
 #include "video/media_talk.h"
-#include "video/meter.h"
+#include "video/sandbox.h"
 #include "video/sound_wish.h"
-#include "video/walls.h"
+#include "video/usage.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -53,14 +53,14 @@ struct video {
 /* The limits of the helper are the smaller of ours and of those that this process has itself. */
 static double allowed_seconds(const struct video_limits *l)
 {
-    double ulimit = (double)walls_least(RLIMIT_CPU, UINT64_MAX);
+    double ulimit = (double)sandbox_least(RLIMIT_CPU, UINT64_MAX);
 
     return l->cpu_seconds > 0 && l->cpu_seconds < ulimit ? l->cpu_seconds : ulimit;
 }
 
 static uint64_t allowed_memory(const struct video_limits *l)
 {
-    return walls_least(RLIMIT_AS, walls_least(RLIMIT_DATA, l->memory ? l->memory : UINT64_MAX));
+    return sandbox_least(RLIMIT_AS, sandbox_least(RLIMIT_DATA, l->memory ? l->memory : UINT64_MAX));
 }
 
 /* Its memory did not suffice. If the limit is that of this process, the video is not to blame. */
@@ -89,7 +89,7 @@ static enum pv_status explain_end(struct video *v, struct pv_error *err)
 
     helper_end(&v->helper, true, &status);
     signal = status >= 0 && WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    if (!began && signal != SIGXCPU && walls_least(RLIMIT_AS, UINT64_MAX) != UINT64_MAX)
+    if (!began && signal != SIGXCPU && sandbox_least(RLIMIT_AS, UINT64_MAX) != UINT64_MAX)
         return fail_memory(v, err);
     if (signal == SIGXCPU)
         return fail(err, PV_E_LIMIT,
@@ -131,7 +131,7 @@ static enum pv_status wait_for_helper(struct video *v, struct pv_error *err)
 
     for (;;) {
         double t0 = clock_now();
-        bool is_there = helper_wait(&v->helper, METER_ASK_MS);
+        bool is_there = helper_wait(&v->helper, USAGE_ASK_MS);
         v->left -= clock_now() - t0;
         if (is_there)
             return PV_OK;
@@ -154,7 +154,7 @@ static enum pv_status fail_told(struct video *v, bool began, struct wire_answer 
 
     end(v);
     a->text[sizeof a->text - 1] = 0;
-    if (a->kind == WIRE_NO_WALLS)
+    if (a->kind == WIRE_NO_SANDBOX)
         return fail(err, PV_E_UNSUPPORTED, "%s", a->text);
     if (s == PV_E_NOMEM && began)
         return fail_memory(v, err);
@@ -179,7 +179,8 @@ static enum pv_status receive(struct video *v, struct wire_answer *a, struct pv_
     wrong = talk_hear(&v->talk, a, (size_t)n);
     if (wrong)
         return fail_lie(v, wrong, err);
-    return a->kind == WIRE_FAILED || a->kind == WIRE_NO_WALLS ? fail_told(v, began, a, err) : PV_OK;
+    return a->kind == WIRE_FAILED || a->kind == WIRE_NO_SANDBOX ? fail_told(v, began, a, err)
+                                                                : PV_OK;
 }
 
 /* --- opening -------------------------------------------------------------------------------- */
@@ -289,7 +290,7 @@ static enum pv_status start_sandboxed(struct video *v, int fd, uint64_t size, in
 
     v->sandboxed = box->mode != PV_SANDBOX_OFF;
     s = start(v, fd, size, threads, program, ready, &why);
-    if (!s || v->talk.state != TALK_NO_WALLS || box->mode != PV_SANDBOX_IF_POSSIBLE)
+    if (!s || v->talk.state != TALK_NO_SANDBOX || box->mode != PV_SANDBOX_IF_POSSIBLE)
         return s ? fail(err, s, "%s", why.text) : PV_OK;
     if (box->unsandboxed)
         box->unsandboxed(box->user, why.text);

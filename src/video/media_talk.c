@@ -80,7 +80,7 @@ static const char *hear_failure(struct media_talk *t, const struct wire_answer *
                : "a failure that cannot be";
 }
 
-static const char *hear_no_walls(struct media_talk *t, const struct wire_answer *a)
+static const char *hear_no_sandbox(struct media_talk *t, const struct wire_answer *a)
 {
     (void)t;
     return a->text[0] ? NULL : "a failure that cannot be";
@@ -101,7 +101,7 @@ struct rule {
 
 static const struct rule rules[TALK_STATES][WIRE_KINDS] = {
     [TALK_STARTED] = { [WIRE_READY] = { hear_ready, TALK_OPENING },
-                       [WIRE_NO_WALLS] = { hear_no_walls, TALK_NO_WALLS },
+                       [WIRE_NO_SANDBOX] = { hear_no_sandbox, TALK_NO_SANDBOX },
                        [WIRE_FAILED] = { hear_failure, TALK_OVER } },
     [TALK_OPENING] = { [WIRE_OPENED] = { hear_opened, TALK_IDLE },
                        [WIRE_FAILED] = { hear_failure, TALK_OVER } },

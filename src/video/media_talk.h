@@ -10,13 +10,13 @@
 #include "video/media_wire.h"
 
 enum talk_state {
-    TALK_OVER,     /* the helper has failed or lied, or was never started */
-    TALK_NO_WALLS, /* it has ended, because it found no sandbox */
-    TALK_STARTED,  /* it has the job; whether its sandbox works is not known yet */
-    TALK_OPENING,  /* it is in the sandbox, if it has to, and opens the file */
-    TALK_IDLE,     /* the file is open, and nothing is asked for */
-    TALK_FRAMES,   /* frames are asked for */
-    TALK_SOUND,    /* sound is asked for */
+    TALK_OVER,       /* the helper has failed or lied, or was never started */
+    TALK_NO_SANDBOX, /* it has ended, because it found no sandbox */
+    TALK_STARTED,    /* it has the job; whether its sandbox works is not known yet */
+    TALK_OPENING,    /* it is in the sandbox, if it has to, and opens the file */
+    TALK_IDLE,       /* the file is open, and nothing is asked for */
+    TALK_FRAMES,     /* frames are asked for */
+    TALK_SOUND,      /* sound is asked for */
     TALK_STATES
 };
 

@@ -71,10 +71,10 @@ struct wire_taken {
     int at;
 };
 
-/* From the helper. The first message is READY or NO_WALLS, sent before it reads the file. */
+/* From the helper. The first message is READY or NO_SANDBOX, sent before it reads the file. */
 enum wire_kind {
-    WIRE_READY = 1, /* it is in the sandbox, if the job wants one */
-    WIRE_NO_WALLS,  /* the system offers no sandbox; nothing follows */
+    WIRE_READY = 1,  /* it is in the sandbox, if the job wants one */
+    WIRE_NO_SANDBOX, /* the system offers no sandbox; nothing follows */
     WIRE_OPENED,
     WIRE_FRAME,
     WIRE_SOUND,
@@ -93,9 +93,9 @@ struct wire_info {
 };
 
 struct wire_answer {
-    uint32_t kind;         /* enum wire_kind */
-    uint32_t status;       /* FAILED: enum pv_status */
-    char text[512];        /* FAILED, NO_WALLS: the error message. READY: versions of the decoder */
+    uint32_t kind;   /* enum wire_kind */
+    uint32_t status; /* FAILED: enum pv_status */
+    char text[512];  /* FAILED, NO_SANDBOX: the error message. READY: versions of the decoder */
     struct wire_info info; /* OPENED */
     int at;                /* FRAME: which of the requested frames. SOUND: number of the message.
                               The data is in slot at % n_slots. */

@@ -5,8 +5,8 @@
 
 #include "base/build_id.h"
 #include "video/media_wire.h"
+#include "video/sandbox.h"
 #include "video/video_local_av.h"
-#include "video/walls.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SLOTS_BYTES = 64 << 20 }; /* of pictures that wait, two excepted: for the walls */
+enum { SLOTS_BYTES = 64 << 20 }; /* of pictures that wait, two excepted: for the sandbox */
 
 static bool send_answer(const struct wire_answer *a)
 {
@@ -40,7 +40,7 @@ static bool receive(void *message, size_t size)
     return n == (ssize_t)size;
 }
 
-/* WIRE_FAILED or WIRE_NO_WALLS. */
+/* WIRE_FAILED or WIRE_NO_SANDBOX. */
 static bool send_failure(enum wire_kind kind, const struct pv_error *err)
 {
     struct wire_answer a = { .kind = kind, .status = (uint32_t)err->code };
@@ -57,7 +57,7 @@ static bool send_opened(const struct video_info *i)
     return send_answer(&a);
 }
 
-/* --- tests of the walls --------------------------------------------------------------------- */
+/* --- tests of the sandbox --------------------------------------------------------------------- */
 
 static void try_memory(uint64_t limit, struct pv_error *err)
 {
@@ -84,7 +84,7 @@ static void try_file(struct pv_error *err)
         fail(err, PV_E_DEVICE, "opened a file");
 }
 
-/* Does what the walls are there for to stop; says so where they did not. */
+/* Does what the sandbox is there for to stop; says so where they did not. */
 static void run_test(const struct wire_job *job)
 {
     struct pv_error err = { 0 };
@@ -248,19 +248,19 @@ static bool serve_read(struct local_video *v, const struct wire_read *r, int fd,
 }
 
 /* The sandbox, if the job wants one. Without it, the limits hold as far as the system has them. */
-static enum pv_status raise_walls(const struct wire_job *job, struct pv_error *err)
+static enum pv_status enter_sandbox(const struct wire_job *job, struct pv_error *err)
 {
     uint64_t two = 6 * (uint64_t)job->limits.pixels;
-    const struct walls_limits l = { .memory = job->limits.memory,
-                                    .mapped = (two > SLOTS_BYTES ? two : SLOTS_BYTES) +
-                                              8 * (uint64_t)job->limits.frames,
-                                    .cpu_seconds = job->limits.cpu_seconds,
-                                    .last_fd = WIRE_SOCKET };
-    enum pv_status s = walls_limit(&l, err);
+    const struct sandbox_limits l = { .memory = job->limits.memory,
+                                      .mapped = (two > SLOTS_BYTES ? two : SLOTS_BYTES) +
+                                                8 * (uint64_t)job->limits.frames,
+                                      .cpu_seconds = job->limits.cpu_seconds,
+                                      .last_fd = WIRE_SOCKET };
+    enum pv_status s = sandbox_limit(&l, err);
 
     if (!job->sandbox)
         return PV_OK;
-    return s ? s : walls_raise(err);
+    return s ? s : sandbox_enter(err);
 }
 
 int media_worker_run(void)
@@ -282,9 +282,9 @@ int media_worker_run(void)
              "the program prevue-media is of another build than the library");
         return !send_failure(WIRE_FAILED, &err);
     }
-    s = raise_walls(&job, &err);
+    s = enter_sandbox(&job, &err);
     if (s)
-        return !send_failure(s == PV_E_NOMEM ? WIRE_FAILED : WIRE_NO_WALLS, &err);
+        return !send_failure(s == PV_E_NOMEM ? WIRE_FAILED : WIRE_NO_SANDBOX, &err);
     local_video_decoder_version(ready.text, sizeof ready.text);
     if (!send_answer(&ready))
         return 2;

@@ -246,7 +246,7 @@ static void wait_for_picture(struct part_readers *c)
     struct timespec until;
 
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += METER_ASK_MS * 1000000L;
+    until.tv_nsec += USAGE_ASK_MS * 1000000L;
     if (until.tv_nsec >= 1000000000L) {
         until.tv_sec++;
         until.tv_nsec -= 1000000000L;
@@ -266,7 +266,7 @@ static void deliver(struct part_readers *c, int *lost, struct pv_error *err)
             slot++;
         if (slot == c->slot + c->n_slots) {
             wait_for_picture(c);
-            if (c->wish->meter && !meter_go_on(c->wish->meter))
+            if (c->wish->usage && !usage_go_on(c->wish->usage))
                 s = fail(err, PV_E_CANCELLED, "%s: reading was stopped", c->wish->path);
             continue;
         }

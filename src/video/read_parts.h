@@ -12,7 +12,7 @@
 #define PV_VIDEO_READ_PARTS_H
 
 #include "video/frame_index.h"
-#include "video/meter.h"
+#include "video/usage.h"
 #include "video/video.h"
 
 #include <stdatomic.h>
@@ -59,7 +59,7 @@ struct part_wish {
     int threads;
     video_frame_fn fn;
     void *user;
-    struct meter *meter; /* meter_go_on is called while waiting for pictures; may be NULL */
+    struct usage *usage; /* usage_go_on is called while waiting for pictures; may be NULL */
 };
 
 struct parts {

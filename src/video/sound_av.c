@@ -62,7 +62,7 @@ struct sound_reader {
 static enum pv_status give(struct sound_reader *r, const float *samples, int64_t n,
                            struct pv_error *err)
 {
-    enum pv_status s = meter_check(r->in->hand, err);
+    enum pv_status s = usage_check(r->in->hand, err);
 
     if (s || n <= 0)
         return s;
@@ -266,8 +266,8 @@ static enum pv_status frames_take(struct sound_reader *r, struct pv_error *err)
         if (code == AVERROR(ENOMEM))
             return demuxer_fail(r->in, "decoding", code, err);
         if (code < 0)
-            (void)meter_doubt(r->in->hand->meter);
-        s = meter_check(r->in->hand, err);
+            (void)usage_doubt(r->in->hand->usage);
+        s = usage_check(r->in->hand, err);
         if (code < 0) {
             r->n_lost += errors++ == 0;
             continue;
@@ -298,7 +298,7 @@ static enum pv_status decoder_open(struct sound_reader *r, struct pv_error *err)
     r->decoder->thread_count = 1;
     r->decoder->pkt_timebase = stream->time_base;
     r->decoder->max_samples = FRAME_MOST;
-    decoder_memory_count(r->decoder, r->in->hand->meter);
+    decoder_memory_count(r->decoder, r->in->hand->usage);
     if (code >= 0)
         code = avcodec_open2(r->decoder, codec, NULL);
     return code < 0 ? demuxer_fail(r->in, "the decoder of its sound does not open", code, err)
@@ -319,18 +319,18 @@ static enum pv_status packets_read(struct sound_reader *r, struct pv_error *err)
     enum pv_status s = PV_OK;
 
     while (!s && r->at < r->to && demuxer_read(r->in)) {
-        s = meter_check(r->in->hand, err);
+        s = usage_check(r->in->hand, err);
         if (s || is_early(r, r->in->packet))
             continue;
         n_packets++;
         if (avcodec_send_packet(r->decoder, r->in->packet) < 0) {
-            (void)meter_doubt(r->in->hand->meter);
+            (void)usage_doubt(r->in->hand->usage);
             r->n_lost++;
         }
         s = frames_take(r, err);
     }
     if (!s)
-        s = meter_check(r->in->hand, err);
+        s = usage_check(r->in->hand, err);
     if (!s && r->at < r->to) {
         avcodec_send_packet(r->decoder, NULL);
         s = frames_take(r, err);

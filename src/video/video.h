@@ -33,7 +33,7 @@ struct video_source {
     bool sound_alone; /* accept a file that has sound but no video: it has 0 frames */
 };
 
-/* The helper and its sandbox (walls.h), in which it can access no other file and no network, and
+/* The helper and its sandbox (sandbox.h), in which it can access no other file and no network, and
  * its memory and time are limited. The result is the same, bit for bit, with and without. */
 struct video_sandbox {
     const char *helper;   /* the program; NULL: find the installed prevue-media */

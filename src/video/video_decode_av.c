@@ -1,4 +1,5 @@
-/* Packets of a video to frames: the decoder, what it gives to the judge, and going to a packet.
+/* Packets of a video to frames: the decoder, what it gives to the frame filter, and going to a
+ * packet.
  *
  * Packets carry the number of their frame through the decoder in place of their time. A seek is
  * believed only when it leads to the very packet (place, size, time) that the index has. */
@@ -54,7 +55,7 @@ enum pv_status local_decoder_open(struct local_video *v, bool strict, struct pv_
     d->max_pixels = v->limits.pixels;
     d->thread_count = 1;
     d->pkt_timebase = film(v)->time_base;
-    decoder_memory_count(d, v->hand.meter);
+    decoder_memory_count(d, v->hand.usage);
     if (v->strict)
         d->err_recognition |= AV_EF_EXPLODE;
     /* H.264 does not always say, and its decoder drops frames where it guesses too few. */
@@ -76,7 +77,7 @@ static bool is_key(const AVFrame *f)
     return key && (f->pict_type == AV_PICTURE_TYPE_I || f->pict_type == AV_PICTURE_TYPE_NONE);
 }
 
-/* The frame the decoder gave, to the judge. */
+/* The frame the decoder gave, to the frame filter. */
 static enum pv_status frame_arrives(struct local_video *v, struct pv_error *err)
 {
     bool damaged = v->frame->decode_error_flags || (v->frame->flags & AV_FRAME_FLAG_CORRUPT);
@@ -89,7 +90,7 @@ static enum pv_status frame_arrives(struct local_video *v, struct pv_error *err)
         return PV_OK;
     }
     if (number < 0) { /* of a packet that is not shown, see packet_feed */
-        judge_add_hidden(&v->finder.judge, (size_t)(-1 - number), key, damaged);
+        frame_filter_add_hidden(&v->frame_seeker.frame_filter, (size_t)(-1 - number), key, damaged);
         av_frame_unref(v->frame);
         return PV_OK;
     }
@@ -99,7 +100,7 @@ static enum pv_status frame_arrives(struct local_video *v, struct pv_error *err)
     if (!own)
         return fail_nomem(err, sizeof *own);
     av_frame_move_ref(own, v->frame);
-    judge_add(&v->finder.judge, own, (size_t)number, key, damaged);
+    frame_filter_add(&v->frame_seeker.frame_filter, own, (size_t)number, key, damaged);
     return PV_OK;
 }
 
@@ -108,13 +109,13 @@ static enum pv_status frame_arrives(struct local_video *v, struct pv_error *err)
  * reading it fails. */
 static void error_arrives(struct local_video *v)
 {
-    size_t fed = v->finder.next;
+    size_t fed = v->frame_seeker.next;
 
-    (void)meter_doubt(v->hand.meter);
+    (void)usage_doubt(v->hand.usage);
     if (fed > 0 && frame_index_is_disposable(&v->index, fed - 1))
         return;
     if (v->strict || !v->index.order)
-        judge_add_error(&v->finder.judge);
+        frame_filter_add_error(&v->frame_seeker.frame_filter);
 }
 
 static bool is_packet(const AVPacket *p, const struct index_packet *note)
@@ -126,7 +127,7 @@ static bool is_packet(const AVPacket *p, const struct index_packet *note)
 static enum pv_status packet_feed(struct local_video *v, struct pv_error *err)
 {
     const struct index_packet *note = NULL;
-    enum feed feed = finder_feed(&v->finder);
+    enum feed feed = frame_seeker_feed(&v->frame_seeker);
     bool more = false;
     enum pv_status s;
     int r;
@@ -136,19 +137,19 @@ static enum pv_status packet_feed(struct local_video *v, struct pv_error *err)
             note = v->index.packet + v->next;
         more = demuxer_read(&v->in);
         if (more && note && !is_packet(v->in.packet, note)) {
-            finder_astray(&v->finder);
+            frame_seeker_astray(&v->frame_seeker);
             more = false;
         }
         v->next = more ? v->next + 1 : NOWHERE;
     }
     if (!more) {
-        v->finder.draining = true;
+        v->frame_seeker.draining = true;
         avcodec_send_packet(v->decoder, NULL);
         return PV_OK;
     }
     if (feed == FEED_PASS) {
         av_packet_unref(v->in.packet);
-        return meter_check(&v->hand, err);
+        return usage_check(&v->hand, err);
     }
     if (note) {
         bool hidden = note->flags & PACKET_HIDDEN;
@@ -158,10 +159,10 @@ static enum pv_status packet_feed(struct local_video *v, struct pv_error *err)
     } else if (v->in.packet->flags & AV_PKT_FLAG_CORRUPT) {
         error_arrives(v);
     }
-    meter_decoded(v->hand.meter, (int64_t)v->decoder->width * v->decoder->height);
+    usage_decoded(v->hand.usage, (int64_t)v->decoder->width * v->decoder->height);
     r = avcodec_send_packet(v->decoder, v->in.packet);
     av_packet_unref(v->in.packet);
-    s = meter_check(&v->hand, err);
+    s = usage_check(&v->hand, err);
     if (s)
         return s;
     if (r == AVERROR(ENOMEM))
@@ -183,12 +184,12 @@ enum pv_status local_frame_decode(struct local_video *v, bool *more, struct pv_e
             *more = true;
             return PV_OK;
         }
-        s = meter_check(&v->hand, err);
+        s = usage_check(&v->hand, err);
         if (r == AVERROR_EOF || s)
             break;
         if (r == AVERROR(ENOMEM))
             return demuxer_fail(&v->in, "decoding", r, err);
-        if (r == AVERROR(EAGAIN) && !v->finder.draining) {
+        if (r == AVERROR(EAGAIN) && !v->frame_seeker.draining) {
             s = packet_feed(v, err);
             errors = 0;
         } else {
@@ -200,7 +201,7 @@ enum pv_status local_frame_decode(struct local_video *v, bool *more, struct pv_e
     return s;
 }
 
-/* The same, to the judge. */
+/* The same, to the frame filter. */
 enum pv_status local_decoder_pump(void *user, struct pv_error *err)
 {
     struct local_video *v = user;
@@ -214,7 +215,7 @@ enum pv_status local_decoder_pump(void *user, struct pv_error *err)
         return s;
     if (more)
         return frame_arrives(v, err);
-    judge_end(&v->finder.judge, v->finder.next);
+    frame_filter_end(&v->frame_seeker.frame_filter, v->frame_seeker.next);
     return PV_OK;
 }
 
@@ -225,7 +226,7 @@ static bool packet_find(struct local_video *v, size_t packet, int most)
 {
     const struct index_packet *note = v->index.packet + packet;
 
-    for (int i = 0; i < most && meter_go_on(v->hand.meter) && demuxer_read(&v->in); i++) {
+    for (int i = 0; i < most && usage_go_on(v->hand.usage) && demuxer_read(&v->in); i++) {
         if (is_packet(v->in.packet, note) && v->in.packet->pts == note->pts) {
             v->in.packet_held = true;
             v->next = packet;
@@ -276,7 +277,7 @@ static enum pv_status packet_go(struct local_video *v, size_t packet, bool surel
     s = local_container_open(v, err);
     while (!s && v->next < packet && demuxer_read(&v->in)) {
         v->next++;
-        s = meter_check(&v->hand, err);
+        s = usage_check(&v->hand, err);
     }
     if (s)
         demuxer_close(&v->in);

@@ -1,14 +1,14 @@
 /* Videos and pictures through FFmpeg, whose types stay in the files *_av: demuxer_av reads packets,
- * painter_av makes pictures of frames, video_decode_av decodes, this one knows which frame is
+ * rgb_converter_av makes pictures of frames, video_decode_av decodes, this one knows which frame is
  * which.
  *
  * Opening reads all packets of the film once, without decoding, into an index of frames
  * (frame_index.h). Where the container's times do not number the frames, they are counted by
  * decoding once. Reading then decodes from the last key frame before a wanted frame, or goes on
- * from where it is, and asks the judge (judge.h) which of the decoder's frames can be trusted.
- * Instead of times the packets carry the number of their frame through the decoder, so a frame is
- * known by its number, whatever the demuxer makes of times after a seek; and a seek is believed
- * only when it leads to the very packet (place, size, time) that the index has.
+ * from where it is, and asks the frame filter (frame_filter.h) which of the decoder's frames can be
+ * trusted. Instead of times the packets carry the number of their frame through the decoder, so a
+ * frame is known by its number, whatever the demuxer makes of times after a seek; and a seek is
+ * believed only when it leads to the very packet (place, size, time) that the index has.
  *
  * A decoder has one thread. With several, FFmpeg tells of damage in a frame before the thread that
  * finds it is done, so that damaged frames pass for good ones now and then. Instead several readers
@@ -124,7 +124,7 @@ static enum pv_status index_read(struct local_video *v, double *tail, struct pv_
         }
         v->in.n_empty = 0;
         before = p.pts;
-        s = meter_check(&v->hand, err);
+        s = usage_check(&v->hand, err);
         if (s)
             break;
         v->picture = v->picture || (v->index.n_packets == 0 && is_picture(v));
@@ -146,21 +146,21 @@ static enum pv_status index_read(struct local_video *v, double *tail, struct pv_
     v->next = NOWHERE;
     if (first <= last && !v->picture)
         v->origin = (double)first * unit;
-    return s ? s : meter_check(&v->hand, err);
+    return s ? s : usage_check(&v->hand, err);
 }
 
 /* --- opening -------------------------------------------------------------------------------- */
 
-/* What a reader holds: frames of its decoder, and two pictures of its painter. */
+/* What a reader holds: frames of its decoder, and two pictures of its converter. */
 static enum pv_status memory_check(struct local_video *v, const AVFrame *f, struct pv_error *err)
 {
     uint64_t pictures = (uint64_t)f->width * (uint64_t)f->height * 6;
     uint64_t decoder = decoder_memory_estimate(v->decoder, f);
 
     v->reader_bytes = pictures + decoder;
-    if (!meter_take(v->hand.meter, pictures))
-        return meter_check(&v->hand, err);
-    if (decoder_memory_is_counted(v->decoder) || decoder <= meter_left(v->hand.meter))
+    if (!usage_take(v->hand.usage, pictures))
+        return usage_check(&v->hand, err);
+    if (decoder_memory_is_counted(v->decoder) || decoder <= usage_left(v->hand.usage))
         return PV_OK;
     return fail(
         err, PV_E_LIMIT,
@@ -180,10 +180,10 @@ static enum pv_status pictures_init(struct local_video *v, const AVFrame *f, str
                     v->path, f->width, f->height, (long long)v->limits.pixels);
     s = memory_check(v, f, err);
     if (!s)
-        s = painter_begin(&v->painter, film(v), f, err);
+        s = rgb_converter_begin(&v->rgb_converter, film(v), f, err);
     if (s)
         return s;
-    turned = v->painter.orientation.transpose;
+    turned = v->rgb_converter.orientation.transpose;
     v->info.width = turned ? f->height : f->width;
     v->info.height = turned ? f->width : f->height;
     return PV_OK;
@@ -201,7 +201,7 @@ static enum pv_status frames_count(struct local_video *v, struct pv_error *err)
     bool more = true;
 
     frame_index_drop_packets(&v->index);
-    v->finder.drain_after = SIZE_MAX;
+    v->frame_seeker.drain_after = SIZE_MAX;
     s = local_decoder_start(v, 0, true, err);
     while (!s && more) {
         s = local_frame_decode(v, &more, err);
@@ -219,7 +219,7 @@ static enum pv_status frames_count(struct local_video *v, struct pv_error *err)
         }
     }
     v->next = NOWHERE;
-    v->finder.draining = false;
+    v->frame_seeker.draining = false;
     return s;
 }
 
@@ -261,20 +261,20 @@ static void info_set(struct local_video *v, double tail)
 static enum pv_status first_find(struct local_video *v, const struct judged **first,
                                  struct pv_error *err)
 {
-    enum pv_status s = finder_find(&v->finder, 0, -1, first, err);
+    enum pv_status s = frame_seeker_find(&v->frame_seeker, 0, -1, first, err);
 
     for (int strict = 0; strict < 2 && !s && v->strict == !strict; strict++) {
         if (*first && (*first)->rank == 0)
             return PV_OK;
-        finder_stop(&v->finder);
+        frame_seeker_stop(&v->frame_seeker);
         s = local_decoder_open(v, strict, err);
         if (!s)
-            s = finder_find(&v->finder, 0, -1, first, err);
+            s = frame_seeker_find(&v->frame_seeker, 0, -1, first, err);
     }
     if (!s && !*first) {
-        finder_stop(&v->finder);
-        v->finder.judge.lenient = true;
-        s = finder_find(&v->finder, 0, -1, first, err);
+        frame_seeker_stop(&v->frame_seeker);
+        v->frame_seeker.frame_filter.lenient = true;
+        s = frame_seeker_find(&v->frame_seeker, 0, -1, first, err);
     }
     return s;
 }
@@ -325,10 +325,10 @@ static bool reader_init(struct local_video *v)
     v->in.path = v->path;
     v->in.limits = &v->limits;
     v->in.hand = &v->hand;
-    v->painter.rgb_rank = -1;
-    finder_init(&v->finder, &v->index,
-                (struct finder_source){ v, local_decoder_start, local_decoder_pump },
-                local_frame_drop);
+    v->rgb_converter.rgb_rank = -1;
+    frame_seeker_init(&v->frame_seeker, &v->index,
+                      (struct frame_seeker_source){ v, local_decoder_start, local_decoder_pump },
+                      local_frame_drop);
     v->in.packet = av_packet_alloc();
     v->frame = av_frame_alloc();
     return v->in.packet && v->frame;
@@ -355,8 +355,8 @@ enum pv_status local_video_open(struct local_video **out, const struct video_sou
     v->threads = threads > 0 ? threads : cpu_count();
     v->threads = v->threads < PARTS_READERS ? v->threads : PARTS_READERS;
     v->path = mem_strdup(video_source_name(from));
-    v->hand.meter = &v->own_meter;
-    meter_init(&v->own_meter, v->path, &v->limits);
+    v->hand.usage = &v->own_usage;
+    usage_init(&v->own_usage, v->path, &v->limits);
     s = v->path && reader_init(v) ? formats_check(limits->more_formats, err)
                                   : fail_nomem(err, sizeof *v);
     if (!s)
@@ -379,13 +379,13 @@ void local_video_close(struct local_video **video)
         return;
     for (int i = 0; i < PARTS_READERS - 1; i++)
         local_video_close(&v->twin[i]);
-    finder_stop(&v->finder);
+    frame_seeker_stop(&v->frame_seeker);
     avcodec_free_context(&v->decoder);
     if (v->in.packet)
         demuxer_close(&v->in);
     av_packet_free(&v->in.packet);
     av_frame_free(&v->frame);
-    painter_end(&v->painter);
+    rgb_converter_end(&v->rgb_converter);
     if (!v->is_twin) {
         frame_index_clear(&v->index);
         mem_free(v->path);
@@ -408,7 +408,7 @@ double local_video_time(const struct local_video *v, int64_t index)
 
 uint64_t local_video_decoded(const struct local_video *v)
 {
-    return atomic_load(&v->hand.meter->packets);
+    return atomic_load(&v->hand.usage->packets);
 }
 
 /* --- reading -------------------------------------------------------------------------------- */
@@ -435,14 +435,14 @@ static void *reader_twin(void *user, int k)
     enum pv_status s;
 
     if (v) {
-        finder_list(&v->finder, first->finder.list, first->finder.n_list);
+        frame_seeker_list(&v->frame_seeker, first->frame_seeker.list, first->frame_seeker.n_list);
         return v;
     }
     v = mem_zalloc(sizeof *v);
     if (!v)
         return NULL;
     v->is_twin = true;
-    v->hand.meter = first->hand.meter;
+    v->hand.usage = first->hand.usage;
     v->path = first->path;
     v->in.fd = first->in.fd;
     v->in.data = first->in.data;
@@ -455,13 +455,13 @@ static void *reader_twin(void *user, int k)
     v->in.claims_checked = first->in.claims_checked;
     v->strict = first->strict;
     v->index = first->index;
-    v->painter.orientation = first->painter.orientation;
+    v->rgb_converter.orientation = first->rgb_converter.orientation;
     s = reader_init(v) ? PV_OK : PV_E_NOMEM;
-    v->finder.judge.lenient = first->finder.judge.lenient;
-    finder_list(&v->finder, first->finder.list, first->finder.n_list);
+    v->frame_seeker.frame_filter.lenient = first->frame_seeker.frame_filter.lenient;
+    frame_seeker_list(&v->frame_seeker, first->frame_seeker.list, first->frame_seeker.n_list);
     if (!s)
-        s = painter_alloc(&v->painter, first->painter.stored_width, first->painter.stored_height,
-                          NULL);
+        s = rgb_converter_alloc(&v->rgb_converter, first->rgb_converter.stored_width,
+                                first->rgb_converter.stored_height, NULL);
     if (s)
         local_video_close(&v);
     first->twin[k - 1] = v;
@@ -473,8 +473,8 @@ static enum pv_status reader_restart(void *reader, struct pv_error *err)
     struct local_video *v = reader;
     enum pv_status s;
 
-    finder_restart(&v->finder);
-    v->painter.rgb_rank = -1;
+    frame_seeker_restart(&v->frame_seeker);
+    v->rgb_converter.rgb_rank = -1;
     v->stale = true;
     if (!v->in.format) {
         v->next = NOWHERE;
@@ -497,15 +497,15 @@ static enum pv_status reader_read(void *reader, const struct part_want *want,
     enum pv_status s;
 
     v->want = want;
-    v->finder.plain = want->plain;
-    s = finder_find(&v->finder, (size_t)want->frame, want->after, &f, err);
+    v->frame_seeker.plain = want->plain;
+    s = frame_seeker_find(&v->frame_seeker, (size_t)want->frame, want->after, &f, err);
     v->want = NULL;
     if (!s && !f && !want->plain)
         s = fail(err, PV_E_FORMAT, "%s: none of its frames decodes", v->path);
     if (!s && f)
-        s = painter_paint(&v->painter, v->path, f->frame, (int64_t)f->rank, err);
+        s = rgb_converter_paint(&v->rgb_converter, v->path, f->frame, (int64_t)f->rank, err);
     if (!s)
-        *out = (struct part_frame){ f ? (int64_t)f->rank : -1, v->painter.rgb };
+        *out = (struct part_frame){ f ? (int64_t)f->rank : -1, v->rgb_converter.rgb };
     return s;
 }
 
@@ -513,7 +513,8 @@ static enum pv_status reader_read(void *reader, const struct part_want *want,
 static enum pv_status check_pixels(const struct local_video *v, const int64_t *index, int n,
                                    struct pv_error *err)
 {
-    uint64_t frame = (uint64_t)v->painter.stored_width * (uint64_t)v->painter.stored_height;
+    uint64_t frame =
+        (uint64_t)v->rgb_converter.stored_width * (uint64_t)v->rgb_converter.stored_height;
     uint64_t most = v->limits.decoded_pixels, frames = parts_cost(&v->index, index, n);
 
     if (!most || frames <= most / frame)
@@ -521,15 +522,15 @@ static enum pv_status check_pixels(const struct local_video *v, const int64_t *i
     return fail(err, PV_E_LIMIT,
                 "%s: %llu frames of %d x %d pixels have to be decoded, %.4g pixels in all, at most "
                 "%.4g are allowed",
-                v->path, (unsigned long long)frames, v->painter.stored_width,
-                v->painter.stored_height, (double)frames * (double)frame, (double)most);
+                v->path, (unsigned long long)frames, v->rgb_converter.stored_width,
+                v->rgb_converter.stored_height, (double)frames * (double)frame, (double)most);
 }
 
 /* As many readers as the memory holds besides the pictures that wait for their turn. */
 static int readers_that_fit(const struct local_video *v)
 {
     uint64_t waiting = parts_memory(v->info.width, v->info.height),
-             left = meter_left(v->hand.meter);
+             left = usage_left(v->hand.usage);
     uint64_t n = left > waiting ? (left - waiting) / (v->reader_bytes ? v->reader_bytes : 1) : 0;
 
     return n < 1 ? 1 : n < (uint64_t)v->threads ? (int)n : v->threads;
@@ -546,14 +547,14 @@ enum pv_status local_video_read(struct local_video *v, const int64_t *index, int
                                     .want = index,
                                     .n = n,
                                     .threads = readers_that_fit(v),
-                                    .meter = v->hand.meter,
+                                    .usage = v->hand.usage,
                                     .fn = fn,
                                     .user = user };
     struct parts parts;
     int n_lost = 0;
     enum pv_status s = check_wish(v, index, n, err);
 
-    meter_enter(v->hand.meter);
+    usage_enter(v->hand.usage);
     if (!s && n == 0)
         *lost = 0;
     if (s || n == 0)
@@ -561,12 +562,12 @@ enum pv_status local_video_read(struct local_video *v, const int64_t *index, int
     s = check_pixels(v, index, n, err);
     if (s)
         return s;
-    finder_list(&v->finder, index, n);
+    frame_seeker_list(&v->frame_seeker, index, n);
     parts_cut(&parts, &v->index, index, n);
     if (parts.n > 1) {
         s = parts_read(&parts, &source, &wish, &n_lost, err);
         /* Which parts were its own is chance: nothing of them may stay. */
-        finder_stop(&v->finder);
+        frame_seeker_stop(&v->frame_seeker);
         v->stale = true;
     } else {
         if (v->stale)
@@ -574,7 +575,7 @@ enum pv_status local_video_read(struct local_video *v, const int64_t *index, int
         if (!s)
             s = parts_read_rest(&source, &wish, 0, &n_lost, err);
     }
-    finder_list(&v->finder, NULL, 0);
+    frame_seeker_list(&v->frame_seeker, NULL, 0);
     if (!s)
         *lost = n_lost;
     return s;
@@ -600,7 +601,7 @@ enum pv_status local_video_sound(struct local_video *v, struct sound_wish wish, 
     if (!(wish.start >= 0 && wish.end > wish.start))
         return fail(err, PV_E_ARG, "%s: sound from second %g to %g is asked for", v->path,
                     wish.start, wish.end);
-    meter_enter(v->hand.meter);
+    usage_enter(v->hand.usage);
     wish.origin = v->origin;
     in.packet = av_packet_alloc();
     if (!in.packet)

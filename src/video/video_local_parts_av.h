@@ -4,9 +4,9 @@
 #define PV_VIDEO_VIDEO_LOCAL_PARTS_AV_H
 
 #include "video/demuxer_av.h"
-#include "video/finder.h"
-#include "video/painter_av.h"
+#include "video/frame_seeker.h"
 #include "video/read_parts.h"
+#include "video/rgb_converter_av.h"
 #include "video/video_local_av.h"
 
 #include <libavcodec/avcodec.h>
@@ -17,8 +17,8 @@ static const size_t NOWHERE = SIZE_MAX;
 struct local_video {
     char *path;
     struct video_limits limits;
-    struct meter own_meter; /* in the first reader; all readers use it */
-    struct meter_hand hand;
+    struct usage own_usage; /* in the first reader; all readers use it */
+    struct usage_hand hand;
     struct video_info info;
     double origin;         /* time of the first frame in the file, for sound; NAN: unknown */
     uint64_t reader_bytes; /* estimated memory of one reader */
@@ -37,11 +37,11 @@ struct local_video {
     AVFrame *frame;
 
     struct frame_index index;
-    struct finder finder;
+    struct frame_seeker frame_seeker;
     size_t next;    /* number of the packet that is read next; NOWHERE: unknown */
     size_t counted; /* with a counted index: frames returned since the start */
 
-    struct painter painter;
+    struct rgb_converter rgb_converter;
 };
 
 static inline AVStream *film(const struct local_video *v)
@@ -60,7 +60,7 @@ enum pv_status local_frame_decode(struct local_video *v, bool *more, struct pv_e
 /* Records the error for a video of which no frame decodes. */
 enum pv_status local_fail_undecodable(struct local_video *v, struct pv_error *err);
 
-/* Calls of the finder (finder.h); `user` is the struct local_video. */
+/* Calls of the frame seeker (frame_seeker.h); `user` is the struct local_video. */
 enum pv_status local_decoder_pump(void *user, struct pv_error *err);
 enum pv_status local_decoder_start(void *user, size_t packet, bool surely, struct pv_error *err);
 void local_frame_drop(void *frame);

@@ -210,7 +210,7 @@ static void gather(struct vision_adaptor_state *st, const struct adaptor_job *jo
     const struct device_ops *ops = st->a->dev->ops;
     size_t n = (size_t)job->n, row = (size_t)c->in * sizeof(float);
     int32_t parts = job->from_width / c->in;
-    if (!job->from_there) {
+    if (!job->from_device) {
         for (size_t i = 0; i < n; i++)
             memcpy((char *)st->host_x + i * row,
                    job->from + (size_t)job->rows[i] * (size_t)job->from_width, row);

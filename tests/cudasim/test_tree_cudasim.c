@@ -146,7 +146,7 @@ static bool narrow(struct forest *f)
     for (int i = 1; i < VOCAB; i += 3)
         ids[n++] = i;
     decoder_state_close(&f->rig.st);
-    return CHECK_MSG(!decoder_narrow(dec, model_file_lm_head(f->rig.mf), ids, n, &err), "%s",
+    return CHECK_MSG(!decoder_draft_vocab(dec, model_file_lm_head(f->rig.mf), ids, n, &err), "%s",
                      err.text);
 }
 

@@ -35,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct player {
     const uint8_t *p, *end;
-    bool alive, stop, said_no_walls;
+    bool alive, stop, said_no_sandbox;
     int n_messages, at;
     struct wire_read read; /* what was asked for */
     int fd;                /* the shared memory; NOTHING: none */
@@ -85,7 +85,7 @@ static struct wire_answer message(enum wire_kind kind)
         a.index = wanted[a.at % WANTED];
     if (kind == WIRE_SOUND)
         a.n_samples = RATE / 2;
-    if (kind == WIRE_FAILED || kind == WIRE_NO_WALLS) {
+    if (kind == WIRE_FAILED || kind == WIRE_NO_SANDBOX) {
         a.status = PV_E_FORMAT;
         memset(a.text, 'x', sizeof a.text);
     }
@@ -169,7 +169,7 @@ ssize_t helper_receive(const struct helper_process *h, void *out, size_t size)
     for (unsigned i = 0; i < step >> 4; i++)
         change_number(&a);
     if (player.n_messages++ == 0)
-        player.said_no_walls = a.kind == WIRE_NO_WALLS && a.text[0] && sent == sizeof a;
+        player.said_no_sandbox = a.kind == WIRE_NO_SANDBOX && a.text[0] && sent == sizeof a;
     memcpy(out, &a, size < sent ? size : sent < sizeof a ? sent : sizeof a);
     return (ssize_t)sent;
 }
@@ -304,7 +304,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     asked = next_byte(); /* 1: sound alone is accepted; then two bits for each read */
     from.sound_alone = asked & 1;
     s = video_open(&m, &from, &limits, 1, &err);
-    if (told != player.said_no_walls || !s != (m != NULL))
+    if (told != player.said_no_sandbox || !s != (m != NULL))
         abort();
     if (!s)
         check_info(video_info(m), from.sound_alone);

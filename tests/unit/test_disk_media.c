@@ -56,7 +56,7 @@ static struct pv_video_params frames_of(const struct models *m)
     struct pv_video_params v = pv_video_defaults();
     v.frames = m->family == &family_llava_onevision ? 70 : 20;
     v.max_pixels = 64 * 64;
-    if (m->family->hearing)
+    if (m->family->audio_encoder)
         v.min_pixels = v.max_pixels; /* of a small clip */
     return v;
 }
@@ -171,10 +171,10 @@ static const char *clip_with_sound(void)
 static void check_family(const struct family *family)
 {
     struct models m = open_models(family);
-    struct question q = { .path = family->hearing ? clip_with_sound() : clip,
+    struct question q = { .path = family->audio_encoder ? clip_with_sound() : clip,
                           .text = "what is the dog" };
     struct result ref = ask(&m, &q), r;
-    CHECK_EQ(ref.sound_rows > 0, family->hearing != NULL);
+    CHECK_EQ(ref.sound_rows > 0, family->audio_encoder != NULL);
     CHECK(ref.decoded && ref.video_end > 2 * KV_CHUNK && ref.video_end % KV_CHUNK != 0);
 
     q.dir = fresh_dir();

@@ -60,7 +60,7 @@ TEST(a_narrowed_decoder_scores_as_the_whole_one)
     if (!rig_open(&a, path, shape) || !rig_open(&b, path, shape))
         return;
     decoder_state_close(&b.st);
-    CHECK(!decoder_narrow(b.dec, model_file_lm_head(b.mf), ids, N, NULL));
+    CHECK(!decoder_draft_vocab(b.dec, model_file_lm_head(b.mf), ids, N, NULL));
     CHECK(!decoder_state_open(&b.st, b.dec, 4, 4, 64, DTYPE_F32, NULL));
     CHECK_EQ(decoder_config(b.dec)->vocab, N);
     CHECK_EQ(decoder_input_vocab(b.dec), 96);
@@ -90,19 +90,19 @@ TEST(what_is_no_draft_vocabulary_is_refused)
     if (!rig_open(&r, tiny_model_write(&model, "refused", path), shape))
         return;
     const struct tensor *head = model_file_lm_head(r.mf);
-    CHECK_EQ(decoder_narrow(r.dec, head, twice, 2, &err), PV_E_ARG);
+    CHECK_EQ(decoder_draft_vocab(r.dec, head, twice, 2, &err), PV_E_ARG);
     CHECK_STR(err.text, "token 1 of a draft vocabulary is 1, out of order or not below 96");
-    CHECK_EQ(decoder_narrow(r.dec, head, beyond, 2, &err), PV_E_ARG);
-    CHECK_EQ(decoder_narrow(r.dec, head, fine, 0, &err), PV_E_ARG);
+    CHECK_EQ(decoder_draft_vocab(r.dec, head, beyond, 2, &err), PV_E_ARG);
+    CHECK_EQ(decoder_draft_vocab(r.dec, head, fine, 0, &err), PV_E_ARG);
     CHECK(!decoder_draft_ids(r.dec));
     for (uint64_t k = 1, st = 1; st && CHECK(k < 20); k++) {
         mem_fail_at(k);
-        st = decoder_narrow(r.dec, head, fine, 2, &err);
+        st = decoder_draft_vocab(r.dec, head, fine, 2, &err);
         mem_fail_at(0);
         CHECK(!st == (decoder_draft_ids(r.dec) != NULL));
     }
     err = (struct pv_error){ 0 };
-    CHECK_EQ(decoder_narrow(r.dec, head, fine, 2, &err), PV_E_ARG);
+    CHECK_EQ(decoder_draft_vocab(r.dec, head, fine, 2, &err), PV_E_ARG);
     CHECK_STR(err.text, "a drafter that scores 2 tokens has a draft vocabulary already");
     rig_close(&r);
 }

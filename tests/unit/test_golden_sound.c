@@ -1,9 +1,9 @@
 /* A model that hears against PyTorch (tests/golden/salmonn2_plus, made by
  * tools/golden/sound_golden.py): frames of the encoder and tokens of the Q-Former on every CPU
  * level, the order of sound and pictures in a prompt, positions in both ways, and whole answers. */
+#include "audio_encoder/audio_encoder_parts.h"
 #include "engine/session.h"
 #include "golden/golden.h"
-#include "hearing/hearing_parts.h"
 #include "rig.h"
 #include "scratch.h"
 
@@ -69,10 +69,10 @@ static void make_features(float *mel, const struct audio_config *c, int chunk)
 
 /* ---- the encoder ---- */
 
-static void check_chunk(const struct hearing *h, struct hearing_state *st, const struct golden *g,
-                        int chunk, const char *level)
+static void check_chunk(const struct audio_encoder *h, struct audio_encoder_state *st,
+                        const struct golden *g, int chunk, const char *level)
 {
-    const struct audio_config *c = hearing_config(h);
+    const struct audio_config *c = audio_encoder_config(h);
     const struct golden_entry *picked = golden_find(g, "picked");
     const struct golden_entry *frames = entry(g, "frames", chunk ? "1" : "0");
     const struct golden_entry *tokens = entry(g, "tokens", chunk ? "1" : "0");
@@ -81,7 +81,7 @@ static void check_chunk(const struct hearing *h, struct hearing_state *st, const
     float *out = malloc(sizeof *out * (size_t)(n * h->out));
     struct pv_error err = { 0 };
     make_features(mel, c, chunk);
-    if (CHECK_MSG(!hearing_encode(h, st, mel, out, &err), "%s", err.text) &&
+    if (CHECK_MSG(!audio_encoder_encode(h, st, mel, out, &err), "%s", err.text) &&
         CHECK_EQ(tokens->rows, n) && CHECK_EQ(tokens->cols, h->out)) {
         for (int i = 0; i < picked->cols; i++) {
             double d = golden_error(st->first + (1 + picked->i[i]) * c->hidden,
@@ -104,21 +104,21 @@ static void check_level(const char *path, int level, int threads)
     struct golden *g = expected();
     struct model_file *mf = NULL;
     struct device *dev = NULL;
-    struct hearing *h = NULL;
-    struct hearing_state *st = NULL;
+    struct audio_encoder *h = NULL;
+    struct audio_encoder_state *st = NULL;
     struct pv_error err = { 0 };
     enum pv_status s = model_file_open(&mf, path, NULL, 0, families, &err);
     if (!s)
         s = device_cpu_open(&dev, threads, cpu_levels[level].flags, &err);
     if (!s)
-        s = hearing_open(&h, mf, dev, &err);
+        s = audio_encoder_open(&h, mf, dev, &err);
     if (!s)
-        s = hearing_state_open(&st, h, &err);
+        s = audio_encoder_state_open(&st, h, &err);
     if (CHECK_MSG(!s, "%s", err.text))
         for (int chunk = 0; chunk < 2; chunk++)
             check_chunk(h, st, g, chunk, cpu_levels[level].name);
-    hearing_state_close(&st);
-    hearing_close(&h);
+    audio_encoder_state_close(&st);
+    audio_encoder_close(&h);
     device_close(&dev);
     model_file_close(&mf);
     golden_close(&g);

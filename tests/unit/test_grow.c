@@ -3,7 +3,7 @@
 #include "spec/grow.h"
 
 #include "drafts.h"
-#include "invented.h"
+#include "fake_drafter.h"
 
 static const struct price free_of_charge = { .next = 0.8, .trust = 1 };
 

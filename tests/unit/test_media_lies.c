@@ -28,10 +28,11 @@ static const char *self; /* this program */
 /* --- what is played -----------------------------------------------------------------------------
  */
 
-/* A conversation, a letter for each step: W ready, walls are up, N no walls, O opened, F the next
- * frame, S the next sound, R all was sent, X failed; h half a message, e an empty one, l a long
- * one; f frames until the socket is full; a wait for a request; q quit; c close the socket, and
- * live on; ! tell the test, which waits for that before it asks for something; . wait to be killed.
+/* A conversation, a letter for each step: W ready, the sandbox is up, N no sandbox, O opened, F the
+ * next frame, S the next sound, R all was sent, X failed; h half a message, e an empty one, l a
+ * long one; f frames until the socket is full; a wait for a request; q quit; c close the socket,
+ * and live on; ! tell the test, which waits for that before it asks for something; . wait to be
+ * killed.
  */
 struct script {
     const char *steps;
@@ -183,7 +184,7 @@ enum { N_LIES = sizeof lies / sizeof *lies };
 enum {
     JOB_SCRIPT = 1,
     JOB_LIE = JOB_SCRIPT + N_SCRIPTS,
-    JOB_NO_WALLS = JOB_LIE + N_LIES,
+    JOB_NO_SANDBOX = JOB_LIE + N_LIES,
     JOB_CHANGE /* changes samples that it has sent, when it is told to */
 };
 
@@ -211,7 +212,7 @@ static struct wire_answer message(const struct player *p, enum wire_kind kind)
         a.at = p->at;
         a.n_samples = RATE;
     }
-    if (kind == WIRE_FAILED || kind == WIRE_NO_WALLS) {
+    if (kind == WIRE_FAILED || kind == WIRE_NO_SANDBOX) {
         a.status = PV_E_FORMAT;
         memset(a.text, 'x', sizeof a.text); /* nothing ends it */
         memcpy(a.text, "no such frame\x1b[2J\n", 18);
@@ -325,10 +326,10 @@ static int be_helper(void)
         return 2;
     if (job.test >= JOB_SCRIPT && job.test < JOB_LIE) {
         play(&p, scripts[job.test - JOB_SCRIPT].steps);
-    } else if (job.test >= JOB_LIE && job.test < JOB_NO_WALLS) {
+    } else if (job.test >= JOB_LIE && job.test < JOB_NO_SANDBOX) {
         p.lie = &lies[job.test - JOB_LIE];
         play(&p, steps_of_lie(p.lie));
-    } else if (job.test == JOB_NO_WALLS) {
+    } else if (job.test == JOB_NO_SANDBOX) {
         play(&p, job.sandbox ? "N." : scripts[0].steps);
     } else if (job.test == JOB_CHANGE) {
         play_change(&p);
@@ -489,11 +490,11 @@ TEST(numbers_sent)
 
 /* What the others must not do: a helper that has not read the file yet may say that there is no
  * sandbox, and the library starts it again without one where it may, once. */
-TEST(no_walls)
+TEST(no_sandbox)
 {
     int told = 0, n = 0;
     struct video_sandbox box = {
-        .helper = self, .test = JOB_NO_WALLS, .unsandboxed = count_told, .user = &told
+        .helper = self, .test = JOB_NO_SANDBOX, .unsandboxed = count_told, .user = &told
     };
     struct pv_error err = { 0 };
 

@@ -1,4 +1,4 @@
-/* Videos read in the helper process: the same frames to the bit, walls that hold, and one clear
+/* Videos read in the helper process: the same frames to the bit. The sandbox holds, and one clear
  * error for whatever happens behind them. */
 #define _DEFAULT_SOURCE /* usleep, syscall numbers */
 #include "../decode.h"
@@ -7,7 +7,7 @@
 #include "../test.h"
 #include "base/clock.h"
 #include "video/media_wire.h"
-#include "video/walls.h"
+#include "video/sandbox.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -209,7 +209,8 @@ TEST(reading_again)
     decode_close(&v);
 }
 
-/* --- the walls -------------------------------------------------------------------------------- */
+/* --- the sandbox --------------------------------------------------------------------------------
+ */
 
 static int open_descriptors(void)
 {
@@ -264,7 +265,7 @@ TEST(limits_of_the_kernel)
     if (!has_sandbox())
         return;
     l.memory = 200 * MIB;
-    if (walls_bound_memory())
+    if (sandbox_bound_memory())
         check_wall(MEDIA_TEST_ALLOCATE, l, PV_E_LIMIT, "more than the 209715200 bytes of memory");
     else
         printf("# left out: memory has no limit in a sanitizer's build\n");
@@ -336,7 +337,7 @@ TEST(limits_of_the_caller)
         return;
     run_limited(RLIMIT_CPU, 1000, 1000, read_with_high_limits);
     run_limited(RLIMIT_CPU, 1, 1, spin_with_one_limit);
-    if (!walls_bound_memory()) {
+    if (!sandbox_bound_memory()) {
         printf("# left out: memory has no limit in a sanitizer's build\n");
         return;
     }
@@ -423,9 +424,9 @@ TEST(lack_of_memory_keeps_the_sandbox)
         return;
     run_limited(RLIMIT_CORE, 0, 0, read_without_filters);
     run_limited(RLIMIT_CORE, 0, 0, read_without_memory_for_filters);
-    for (rlim_t size = 1; size <= 512 && walls_bound_memory(); size *= 2)
+    for (rlim_t size = 1; size <= 512 && sandbox_bound_memory(); size *= 2)
         run_limited(RLIMIT_AS, size * MIB, size * MIB, read_with_little_memory);
-    for (rlim_t size = 144; size < 256 && walls_bound_memory(); size += test_brief() ? 16 : 1)
+    for (rlim_t size = 144; size < 256 && sandbox_bound_memory(); size += test_brief() ? 16 : 1)
         run_limited(RLIMIT_AS, size * MIB, size * MIB, read_with_little_memory);
 }
 
@@ -454,7 +455,7 @@ TEST(helpers_that_fail)
 {
     if (!has_sandbox())
         return;
-    check_wall(MEDIA_TEST_CRASH, usual, PV_E_FORMAT, walls_bound_memory() ? "crashed" : "");
+    check_wall(MEDIA_TEST_CRASH, usual, PV_E_FORMAT, sandbox_bound_memory() ? "crashed" : "");
     check_wall(MEDIA_TEST_QUIT, usual, PV_E_FORMAT, "without an answer");
 }
 

@@ -2,7 +2,7 @@
  * follow the prices bring nearly as much as the best fixed shape there, known in advance. */
 #include "spec/price.h"
 
-#include "invented.h"
+#include "fake_drafter.h"
 
 /* Seconds of a pass: base + row * rows, of blocks of so many rows. */
 struct machine {

@@ -167,7 +167,7 @@ TEST(experts_with_two_threads)
 }
 
 /* A model that hears and drafts for itself: rows of one tower and one audio encoder. */
-static struct pair open_hearing(int threads)
+static struct pair open_audio_encoder(int threads)
 {
     struct tiny_vision m = tiny_vision(&family_salmonn2_plus);
     char path[256];
@@ -205,7 +205,7 @@ TEST(salmonn_with_another_model)
 
 TEST(salmonn_with_one_thread)
 {
-    check_pair(open_hearing(1), check_drafters);
+    check_pair(open_audio_encoder(1), check_drafters);
 }
 
 TEST(llava_with_one_thread)

@@ -104,7 +104,7 @@ static struct adaptor_job job_of(const struct bed *b, int width, const int32_t *
 {
     return (struct adaptor_job){ .from = b->x,
                                  .from_width = width,
-                                 .from_there = true,
+                                 .from_device = true,
                                  .rows = rows,
                                  .n = n,
                                  .out = out,
@@ -141,7 +141,7 @@ static void check_numbers(const struct tiny_adaptor *shape, int level, int threa
         job = job_of(&b, width, rows + i, 1, one, out);
         CHECK_EQ(vision_adaptor_run(b.st, &job, NULL), PV_OK);
         CHECK_MSG(!memcmp(one, got, sizeof(float) * (size_t)out), "row %d alone has other bits", i);
-        job.from_there = false; /* by way of the host */
+        job.from_device = false; /* by way of the host */
         CHECK_EQ(vision_adaptor_run(b.st, &job, NULL), PV_OK);
         CHECK(!memcmp(one, got, sizeof(float) * (size_t)out));
     }
@@ -206,7 +206,7 @@ static struct pair open_adapted(const struct family *family, int threads, bool w
     p.shares_with = pair.target;
     p.adaptor = tiny_adaptor_write(&a, "adaptor", paths[2]);
     CHECK_MSG(pv_model_open(&pair.draft, &p, &err) == PV_OK, "%s", err.text);
-    CHECK(pair.draft->adaptor && !pair.draft->vision && !pair.draft->hearing);
+    CHECK(pair.draft->adaptor && !pair.draft->vision && !pair.draft->audio_encoder);
     return pair;
 }
 
@@ -300,7 +300,7 @@ TEST(rows_are_those_of_the_adaptor)
         const struct media_item *item = timeline_item(t, made->at[i], &of_item);
         struct adaptor_job job = { .from = row,
                                    .from_width = hidden,
-                                   .from_there = true,
+                                   .from_device = true,
                                    .rows = &at,
                                    .n = 1,
                                    .out = want,

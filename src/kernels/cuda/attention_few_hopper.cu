@@ -14,14 +14,14 @@
  *
  * A row of a tree attends to its ancestors as if they followed the cache in path order. Splits that
  * end before the tree are processed as for chains. The others are processed row by row by the
- * kernel for lone rows (attention_few_lone_hopper.cuh), which also handles lone rows of chains and
- * gives the same bits.
+ * kernel for lone rows (attention_few_one_row_hopper.cuh), which also handles lone rows of chains
+ * and gives the same bits.
  *
  * K and V below first_slot were written by earlier steps, so they are loaded before dep_wait. */
 #include "kernels/cuda/cuda.h"
 
 #include "kernels/cuda/attention_few_join_hopper.cuh"
-#include "kernels/cuda/attention_few_lone_hopper.cuh"
+#include "kernels/cuda/attention_few_one_row_hopper.cuh"
 
 #include <math.h>
 
@@ -347,7 +347,7 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
 /* ---- host ---- */
 
 /* Kinds of slices, in the order in which a batch stores them. */
-enum slice_kind { SLICE_LONE, SLICE_CHAIN, SLICE_TREE, SLICE_KINDS };
+enum slice_kind { SLICE_ONE_ROW, SLICE_CHAIN, SLICE_TREE, SLICE_KINDS };
 
 /* Whether this build has the real kernel for this GPU. Builds for other targets have an empty
  * kernel, which is recognised by its few registers. */
@@ -368,9 +368,9 @@ template <class S> static bool set_ready(void)
            kernel_ready(attention_few_hopper_kernel<typename S::busy>) &&
            kernel_ready(attention_few_hopper_kernel<typename S::two>) &&
            kernel_ready(attention_few_hopper_kernel<typename S::three>) &&
-           kernel_ready(attention_lone_kernel<typename S::lone, false>) &&
-           kernel_ready(attention_lone_kernel<typename S::lone, true>) &&
-           kernel_ready(attention_lone_kernel<typename S::crowd, true>);
+           kernel_ready(attention_one_row_kernel<typename S::one_row, false>) &&
+           kernel_ready(attention_one_row_kernel<typename S::one_row, true>) &&
+           kernel_ready(attention_one_row_kernel<typename S::crowd, true>);
 }
 
 /* Slices of one pool that are launched together, sorted by kind. */
@@ -394,15 +394,15 @@ static cudaError_t few_launch(const struct device_work *w, struct split_batch &b
         dim3(T::threads), T::size, w->stream, b.a);
 }
 
-/* Launch the slices of kind SLICE_LONE: few pairs of a chain each, usually one row. */
+/* Launch the slices of kind SLICE_ONE_ROW: few pairs of a chain each, usually one row. */
 template <class T>
-static cudaError_t lone_launch(const struct device_work *w, struct split_batch &b, int n_splits)
+static cudaError_t one_row_launch(const struct device_work *w, struct split_batch &b, int n_splits)
 {
     b.a.n_sets = 1;
     b.a.slice0 = 0;
-    return launch(attention_lone_kernel<T, false>,
-                  dim3((unsigned)(b.a.n_kv * n_splits), (unsigned)b.n_of[SLICE_LONE]),
-                  dim3(T::threads), T::rest_at + sizeof(struct lone_shared<T>), w->stream, b.a);
+    return launch(attention_one_row_kernel<T, false>,
+                  dim3((unsigned)(b.a.n_kv * n_splits), (unsigned)b.n_of[SLICE_ONE_ROW]),
+                  dim3(T::threads), T::rest_at + sizeof(struct one_row_shared<T>), w->stream, b.a);
 }
 
 /* Launch the splits that contain tree nodes, for rows of trees. */
@@ -411,23 +411,23 @@ static cudaError_t tree_launch(const struct device_work *w, struct split_batch &
 {
     size_t paths = sizeof(uint16_t) * (2 * (size_t)b.nodes + 1);
     int splits = (b.nodes + T::split - 2) / T::split + 1;
-    b.a.n_parts = (b.a.group + LONE_PAIRS - 1) / LONE_PAIRS;
+    b.a.n_parts = (b.a.group + ONE_ROW_PAIRS - 1) / ONE_ROW_PAIRS;
     b.a.slice0 = b.n_slices - b.n_of[SLICE_TREE];
-    return launch(attention_lone_kernel<T, true>,
+    return launch(attention_one_row_kernel<T, true>,
                   dim3((unsigned)(b.a.tree_rows * b.a.n_parts * b.a.n_kv * splits),
                        (unsigned)b.n_of[SLICE_TREE]),
-                  dim3(T::threads), T::rest_at + sizeof(struct lone_shared<T>) + paths, w->stream,
-                  b.a);
+                  dim3(T::threads), T::rest_at + sizeof(struct one_row_shared<T>) + paths,
+                  w->stream, b.a);
 }
 
 /* The kernel instances for a head size: one, two and three warpgroups per thread block, and
  * variants. */
 template <int HEAD, int BLOCK, int SPLIT, int STAGES1, int BLOCKS1, int STAGES2, int BLOCKS2,
-          int STAGES3, int BLOCKS3, int PASS, int LONE_BLOCKS, int FLIGHT>
+          int STAGES3, int BLOCKS3, int PASS, int ONE_ROW_BLOCKS, int FLIGHT>
 struct split_set {
     static constexpr int d = HEAD, block = BLOCK, split = SPLIT;
-    typedef lone_shape<HEAD, SPLIT, PASS, STAGES1, LONE_BLOCKS, FLIGHT> lone;
-    typedef lone_shape<HEAD, SPLIT, 3, 3, 2, HEAD == 64 ? FLIGHT : 2>
+    typedef one_row_shape<HEAD, SPLIT, PASS, STAGES1, ONE_ROW_BLOCKS, FLIGHT> one_row;
+    typedef one_row_shape<HEAD, SPLIT, 3, 3, 2, HEAD == 64 ? FLIGHT : 2>
         crowd; /* for many rows of trees */
     typedef split_shape<HEAD, BLOCK, SPLIT, 1, STAGES1, BLOCKS1> one;
     typedef split_shape<HEAD, BLOCK, SPLIT, 1, 3, 2> busy;
@@ -452,27 +452,27 @@ static int pick_groups(const struct device_work *w, int tiles, int blocks)
 template <class S>
 static cudaError_t splits_run(const struct device_work *w, struct split_batch &b, int n_splits)
 {
-    int lone = b.n_of[SLICE_LONE], blocks = b.a.n_kv * n_splits, groups;
+    int one_row = b.n_of[SLICE_ONE_ROW], blocks = b.a.n_kv * n_splits, groups;
     cudaError_t e = cudaSuccess;
-    lone = S::lone::once || 2 * blocks * lone <= w->gpu->n_sm ? lone : 0;
-    if (lone > 0)
-        e = lone_launch<typename S::lone>(w, b, n_splits);
-    if (e != cudaSuccess || lone == b.n_slices)
+    one_row = S::one_row::once || 2 * blocks * one_row <= w->gpu->n_sm ? one_row : 0;
+    if (one_row > 0)
+        e = one_row_launch<typename S::one_row>(w, b, n_splits);
+    if (e != cudaSuccess || one_row == b.n_slices)
         return e;
-    if (b.n_of[SLICE_TREE] == b.n_slices - lone) /* only trees: the last split contains nodes */
+    if (b.n_of[SLICE_TREE] == b.n_slices - one_row) /* only trees: the last split contains nodes */
         n_splits--;
     if (n_splits == 0)
         return e;
     b.a.ahead = b.n_of[SLICE_TREE] > 0;
-    blocks = b.a.n_kv * n_splits * (b.n_slices - lone);
+    blocks = b.a.n_kv * n_splits * (b.n_slices - one_row);
     groups = pick_groups(w, b.tiles, blocks);
     /* With several runs and more blocks than multiprocessors, use smaller blocks, two per
      * multiprocessor: while one starts or ends, the other keeps the memory busy. */
-    if (groups == 1 && b.n_slices - lone > 1 && blocks > w->gpu->n_sm)
-        return few_launch<typename S::busy>(w, b, lone, n_splits);
-    return groups == 1   ? few_launch<typename S::one>(w, b, lone, n_splits)
-           : groups == 2 ? few_launch<typename S::two>(w, b, lone, n_splits)
-                         : few_launch<typename S::three>(w, b, lone, n_splits);
+    if (groups == 1 && b.n_slices - one_row > 1 && blocks > w->gpu->n_sm)
+        return few_launch<typename S::busy>(w, b, one_row, n_splits);
+    return groups == 1   ? few_launch<typename S::one>(w, b, one_row, n_splits)
+           : groups == 2 ? few_launch<typename S::two>(w, b, one_row, n_splits)
+                         : few_launch<typename S::three>(w, b, one_row, n_splits);
 }
 
 /* Launch everything in a batch, and empty it. */
@@ -487,7 +487,7 @@ template <class S> static void batch_run(struct device_work *w, struct split_bat
     b.a.ahead = 0;
     if (e == cudaSuccess && branches > 0) /* with many rows, two blocks per multiprocessor */
         e = branches > 2 * w->gpu->n_sm ? tree_launch<typename S::crowd>(w, b)
-                                        : tree_launch<typename S::lone>(w, b);
+                                        : tree_launch<typename S::one_row>(w, b);
     b.a.beside = 0;
     if (e == cudaSuccess && !b.a.direct)
         e = launch(n_splits <= JOIN_WARPS       ? split_join_kernel<S::d, S::split, 1>
@@ -505,8 +505,9 @@ static enum slice_kind kind_of(const struct split_args &a, const struct attn_run
 {
     if (run->parent)
         return SLICE_TREE;
-    return run->n * a.group <= LONE_PAIRS && run->pending + run->n <= LONE_PAIRS ? SLICE_LONE
-                                                                                 : SLICE_CHAIN;
+    return run->n * a.group <= ONE_ROW_PAIRS && run->pending + run->n <= ONE_ROW_PAIRS
+               ? SLICE_ONE_ROW
+               : SLICE_CHAIN;
 }
 
 /* Add rows [row0, row0 + rows) of a run to the batch. */

@@ -19,13 +19,13 @@ namespace {
 enum {
     SORT_THREADS = 256,
     ROUTE_WARPS = SORT_THREADS / 32,
-    WARPS = 8,        /* warps per block of a product */
-    MOST_DEPTH = 6,   /* most stages of its ring */
-    TILE_LEAST = 8,   /* fewest rows of a tile */
-    TILE_MOST = 64,   /* most rows of a tile */
-    F32_OUTS = WARPS, /* outputs of a block of F32 weights */
-    LONE_BLOCK = 64,  /* up to so many rows, one block chooses and sorts, */
-    LONE_WARPS = 4    /* with so many warps choosing, limited by shared memory */
+    WARPS = 8,          /* warps per block of a product */
+    MOST_DEPTH = 6,     /* most stages of its ring */
+    TILE_LEAST = 8,     /* fewest rows of a tile */
+    TILE_MOST = 64,     /* most rows of a tile */
+    F32_OUTS = WARPS,   /* outputs of a block of F32 weights */
+    ONE_ROW_BLOCK = 64, /* up to so many rows, one block chooses and sorts, */
+    ONE_ROW_WARPS = 4   /* with so many warps choosing, limited by shared memory */
 };
 
 /* Rows of an expert that are multiplied together: places [first, first + n). */
@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(SORT_THREADS) route_kernel(const route_args a)
 }
 
 /* A lone row's pairs are sorted already, and each pair is a tile. Called by the warp that chose. */
-__device__ inline void lone_tiles(const route_args &a, const route_shared &s, int lane)
+__device__ inline void one_row_tiles(const route_args &a, const route_shared &s, int lane)
 {
     for (int k = lane; k < a.used; k += 32) {
         int rank = rank_of_expert(s.chosen, a.used, k);
@@ -223,16 +223,16 @@ __device__ inline void lone_tiles(const route_args &a, const route_shared &s, in
 /* One block sorts; with `routes` it also chooses the experts. */
 __global__ void __launch_bounds__(SORT_THREADS) sort_kernel(const route_args a, bool routes)
 {
-    __shared__ struct route_shared each[LONE_WARPS];
+    __shared__ struct route_shared each[ONE_ROW_WARPS];
     __shared__ struct sort_shared s;
     int warp = (int)threadIdx.x / 32;
     dep_launch();
     dep_wait();
-    for (int r = warp; warp < LONE_WARPS && r < a.rows && routes; r += LONE_WARPS)
+    for (int r = warp; warp < ONE_ROW_WARPS && r < a.rows && routes; r += ONE_ROW_WARPS)
         route_row(a, r, each[warp], (int)threadIdx.x % 32);
     if (routes && a.rows == 1) {
         if (warp == 0)
-            lone_tiles(a, each[0], (int)threadIdx.x % 32);
+            one_row_tiles(a, each[0], (int)threadIdx.x % 32);
         return;
     }
     __syncthreads();
@@ -560,7 +560,7 @@ static void choose_and_sort(struct device_work *w, const struct expert_pass *s)
 {
     const struct expert_room *r = &s->room;
     route_args a = {};
-    bool alone = s->rows <= LONE_BLOCK;
+    bool alone = s->rows <= ONE_ROW_BLOCK;
     a.logits = r->logits;
     a.expert = r->expert;
     a.place = r->place;
@@ -740,10 +740,10 @@ void experts_rows(struct device_work *w, const struct expert_call *c)
         route(w, &s, c, c->x + at * hidden);
         next.squares = s.squares;
         next.eps = s.eps;
-        struct lone_call lone = {
+        struct one_row_call one_row = {
             e, s.table, s.room.logits, (const uint16_t *)xn, (uint16_t *)s.room.mid, y, c->add, next
         };
-        if (s.rows == 1 && !c->bulk && experts_lone(w, &lone))
+        if (s.rows == 1 && !c->bulk && experts_one_row(w, &one_row))
             continue;
         multiply_up(w, &s, xn);
         product(w, &s, 2, 2, s.room.mid, NULL, s.room.out, DTYPE_F32, NULL);

@@ -1,4 +1,4 @@
-/* Shared by the kernels of sparse layers (experts.cu, experts_lone_hopper.cu): tables of the
+/* Shared by the kernels of sparse layers (experts.cu, experts_one_row_hopper.cu): tables of the
  * experts' matrices, and the choice of a row's experts by a warp. */
 #ifndef PV_KERNELS_CUDA_EXPERTS_PARTS_CUH
 #define PV_KERNELS_CUDA_EXPERTS_PARTS_CUH
@@ -107,10 +107,10 @@ __device__ static inline void weigh_experts(int *expert, float *weight, const in
     __syncwarp();
 }
 
-/* ---- a lone row (experts_lone_hopper.cu) ---- */
+/* ---- a lone row (experts_one_row_hopper.cu) ---- */
 
 /* Everything after the router that a sparse layer does with one row. */
-struct lone_call {
+struct one_row_call {
     const struct expert_weights *e;
     const struct expert_table *table;
     const float *logits;
@@ -122,6 +122,6 @@ struct lone_call {
 };
 /* Returns false, and does nothing, if this GPU or these matrices are not supported. The bits are
  * those of the kernels for more rows. */
-bool experts_lone(struct device_work *w, const struct lone_call *c);
+bool experts_one_row(struct device_work *w, const struct one_row_call *c);
 
 #endif

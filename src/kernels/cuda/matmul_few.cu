@@ -9,7 +9,7 @@ enum {
     SPLIT_K = 4480, /* smallest K worth a split of its own */
     MAX_SPLITS = 4,
     WIDE_ROWS = 16384,       /* with so many rows, K is never split; bounds the scratch */
-    LONE_ROWS = 32768,       /* with so many rows, no two warps share rows */
+    ONE_ROW_ROWS = 32768,    /* with so many rows, no two warps share rows */
     SMALL_SIDE = 2048,       /* with fewer rows or columns, more warps share rows ... */
     SMALL_SIZE = 4608 << 10, /* ... if the matrix has fewer elements than this */
     PACKED_SUMS = 40 << 10,  /* rows times warps sharing them (matmul_few_packed_hopper.cu) */
@@ -41,7 +41,7 @@ static struct few_plan plan_of(enum dtype t, int rows, int in)
     if (!wide && in >= 2 * SPLIT_K)
         splits = in / SPLIT_K < MAX_SPLITS ? in / SPLIT_K : MAX_SPLITS;
     if (wide)
-        log_wk = rows >= LONE_ROWS ? 0 : 1;
+        log_wk = rows >= ONE_ROW_ROWS ? 0 : 1;
     else if (splits > 1)
         log_wk = splits == MAX_SPLITS ? 1 : 2;
     else

@@ -30,7 +30,8 @@ enum {
 /* STEPS: number of steps if known at compile time, else 0 (a.steps counts). The launch bounds limit
  * the kernel to 40 registers per thread. */
 template <int STEPS>
-__global__ void __launch_bounds__(768, 2) narrow_lone_kernel(const __grid_constant__ narrow_args a)
+__global__ void __launch_bounds__(768, 2)
+    narrow_one_row_kernel(const __grid_constant__ narrow_args a)
 {
 #ifdef HOPPER_CODE
     TILE_MEMORY(memory);
@@ -47,7 +48,7 @@ __global__ void __launch_bounds__(768, 2) narrow_lone_kernel(const __grid_consta
     __syncthreads();
     if ((int)threadIdx.x < a.warps * 32) {
         narrow_take_bias(a, m.bias, a.warps * 32);
-        narrow_lone<STEPS>(a, m);
+        narrow_one_row<STEPS>(a, m);
     } else if ((int)threadIdx.x == a.warps * 32) {
         narrow_feed(a, m);
     }
@@ -91,8 +92,8 @@ __global__ void __launch_bounds__(threads(N), 1)
 
 /* ---- host ---- */
 
-/* Bytes of shared memory of narrow_lone_kernel, and (many_size) of narrow_many_kernel. */
-static int lone_size(const narrow_args &a, int n)
+/* Bytes of shared memory of narrow_one_row_kernel, and (many_size) of narrow_many_kernel. */
+static int one_row_size(const narrow_args &a, int n)
 {
     return a.steps * (narrow_step_size(a.rows) + n * narrow_stride(a.rows) * 4 + 8) +
            (2 * a.rows + NARROW_COLS) * 4;
@@ -115,13 +116,13 @@ static cudaError_t launch_narrow(struct device_work *w, void (*kernel)(const nar
                   (size_t)size, w->stream, a);
 }
 
-static cudaError_t launch_lone(struct device_work *w, narrow_args &a)
+static cudaError_t launch_one_row(struct device_work *w, narrow_args &a)
 {
     static struct by_gpu allowed[2];
     bool usual = a.steps == USUAL_STEPS;
     a.warps = a.steps + 1 > NARROW_COLS ? a.steps + 1 : (int)NARROW_COLS;
-    return launch_narrow(w, usual ? narrow_lone_kernel<USUAL_STEPS> : narrow_lone_kernel<0>,
-                         &allowed[usual], a, (a.warps + 1) * 32, lone_size(a, a.n));
+    return launch_narrow(w, usual ? narrow_one_row_kernel<USUAL_STEPS> : narrow_one_row_kernel<0>,
+                         &allowed[usual], a, (a.warps + 1) * 32, one_row_size(a, a.n));
 }
 
 static cudaError_t launch_many(struct device_work *w, narrow_args &a, encode_fn encode)
@@ -155,7 +156,7 @@ static bool plan_narrow(const struct device_work *w, const struct few_call *c, n
     a->out = gate->out;
     a->steps = c->in / TILE_COLS;
     a->rows = narrow_rows(gate->whole);
-    if (a->rows > GROUP || lone_size(*a, NARROW_COLS) > NARROW_SMEM ||
+    if (a->rows > GROUP || one_row_size(*a, NARROW_COLS) > NARROW_SMEM ||
         many_size(*a, 32) > NARROW_SMEM)
         return false;
     a->rows = narrow_rows(a->out);
@@ -187,7 +188,7 @@ bool few_narrow(struct device_work *w, const struct few_call *c)
         a.norm = few_norm_from(c, (size_t)at);
         work_check(w,
                    !mapped              ? cudaErrorInvalidValue
-                   : a.n <= NARROW_COLS ? launch_lone(w, a)
+                   : a.n <= NARROW_COLS ? launch_one_row(w, a)
                                         : launch_many(w, a, encode),
                    "gate and up of few rows");
     }

@@ -210,7 +210,7 @@ __device__ static inline float narrow_take_norm(const narrow_args &a, int row)
 }
 
 template <int STEPS>
-__device__ static inline void narrow_lone(const narrow_args &a, const narrow_memory &m)
+__device__ static inline void narrow_one_row(const narrow_args &a, const narrow_memory &m)
 {
     int step = (int)(threadIdx.x / 32), lane = (int)(threadIdx.x % 32);
     int mine = a.warps - 1 - step; /* the row whose scale this warp finds */

@@ -1,5 +1,5 @@
 /* Several rows of x times packed weights by wgmma, with the bits of a lone row
- * (matmul_few_packed_lone_hopper.cuh): each partial sum covers the same slots of K, the order of
+ * (matmul_few_packed_one_row_hopper.cuh): each partial sum covers the same slots of K, the order of
  * sums is the same, and mma and wgmma round in the same way.
  *
  * Four units of a tile are a warpgroup's 64 rows. Each warp unpacks its unit in registers, where

@@ -28,21 +28,21 @@
 
 #include "kernels/cuda/matmul_few_packed_group_hopper.cuh"
 #include "kernels/cuda/matmul_few_packed_hopper.cuh"
-#include "kernels/cuda/matmul_few_packed_lone_hopper.cuh"
+#include "kernels/cuda/matmul_few_packed_one_row_hopper.cuh"
 
 enum {
-    BLOCKS = 132,             /* blocks of a wave: the multiprocessors of an H200 */
-    GROUP_MEMORY = 222 << 10, /* several rows: bytes of stages and sums, */
-    GROUP_STAGE = 30 << 10,   /* bytes of a stage, about, */
-    GROUP_FLIGHT = 64 << 10,  /* bytes of weights in flight until x has arrived */
-    LONE_MEMORY = 206 << 10,  /* lone row: shared memory of a block, */
-    LONE_HALF = 112 << 10,    /* the same if two blocks share a multiprocessor */
-    LONE_STAGE = 24 << 10,    /* bytes of a stage, about */
-    LONE_ONE = 116 << 10,     /* least bytes of a block that should be alone on its SM, */
-    LONE_TWO = 77 << 10,      /* or be one of two; */
-    LONE_SHORT = 2048,        /* not for larger K, where crowding matters less */
-    LONE_FLIGHT = 20 << 10,   /* bytes of weights in flight until x has arrived, about, */
-    LATE_Q8_0 = 2,            /* stages in flight after that; other types: all stages */
+    BLOCKS = 132,               /* blocks of a wave: the multiprocessors of an H200 */
+    GROUP_MEMORY = 222 << 10,   /* several rows: bytes of stages and sums, */
+    GROUP_STAGE = 30 << 10,     /* bytes of a stage, about, */
+    GROUP_FLIGHT = 64 << 10,    /* bytes of weights in flight until x has arrived */
+    ONE_ROW_MEMORY = 206 << 10, /* lone row: shared memory of a block, */
+    ONE_ROW_HALF = 112 << 10,   /* the same if two blocks share a multiprocessor */
+    ONE_ROW_STAGE = 24 << 10,   /* bytes of a stage, about */
+    ONE_ROW_ONE = 116 << 10,    /* least bytes of a block that should be alone on its SM, */
+    ONE_ROW_TWO = 77 << 10,     /* or be one of two; */
+    ONE_ROW_SHORT = 2048,       /* not for larger K, where crowding matters less */
+    ONE_ROW_FLIGHT = 20 << 10,  /* bytes of weights in flight until x has arrived, about, */
+    LATE_Q8_0 = 2,              /* stages in flight after that; other types: all stages */
     ROOMY = 896, /* launch bound, above the real threads: leaves registers to the next kernel, */
     ROOMY_Q4_K = 768, /* the same for Q4_K, which needs more registers */
     MAX_BOX = 1024    /* bytes of scales in a row of a box */
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(most_singles(N) * 32 + 128, 1)
 
 template <enum dtype T, int MODE, bool ALONE>
 __global__ void __launch_bounds__(T == DTYPE_Q4_K ? ROOMY_Q4_K : ROOMY, 1)
-    lone_kernel(const __grid_constant__ packed_args a)
+    one_row_kernel(const __grid_constant__ packed_args a)
 {
 #ifdef HOPPER_CODE
     TILE_MEMORY(memory);
@@ -109,24 +109,24 @@ __global__ void __launch_bounds__(T == DTYPE_Q4_K ? ROOMY_Q4_K : ROOMY, 1)
     int warps = a.wm * a.wk;
     dep_launch();
     if (!ALONE)
-        lone_clear_sums<T>(a, memory);
+        one_row_clear_sums<T>(a, memory);
     if ((int)threadIdx.x == warps * 32) {
 #pragma unroll 1
         for (int i = 0; i < a.stages; i++) {
             barrier_init(full_bar(bars, i), 1);
             barrier_init(empty_bar(bars, i), warps);
         }
-        barrier_init(bars + LONE_SCALED, 1);
-        *(int *)(memory + a.ring_size + a.row_size + LONE_THERE) = 0;
+        barrier_init(bars + ONE_ROW_SCALED, 1);
+        *(int *)(memory + a.ring_size + a.row_size + ONE_ROW_THERE) = 0;
         barrier_init_done();
     }
     __syncthreads();
     if ((int)threadIdx.x < warps * 32)
-        lone_consume<T, MODE, ALONE>(a, memory, bars);
+        one_row_consume<T, MODE, ALONE>(a, memory, bars);
     else if ((int)threadIdx.x == warps * 32)
-        lone_feed<T, MODE, ALONE>(a, memory, base, bars);
+        one_row_feed<T, MODE, ALONE>(a, memory, base, bars);
     else if ((int)threadIdx.x >= warps * 32 + 32)
-        lone_prepare<T, MODE>(a, memory, bars);
+        one_row_prepare<T, MODE>(a, memory, bars);
 #endif
 }
 
@@ -167,26 +167,26 @@ template <enum dtype T, int MODE, bool ALONE>
 static cudaError_t launch_mode(struct device_work *w, const packed_args &a, int blocks)
 {
     static struct by_gpu allowed;
-    int size = a.ring_size + a.row_size + LONE_BARS;
-    int least_size = blocks <= BLOCKS ? (int)LONE_ONE : 0;
-    if (blocks > BLOCKS && blocks <= 2 * BLOCKS && a.in <= LONE_SHORT)
-        least_size = LONE_TWO;
+    int size = a.ring_size + a.row_size + ONE_ROW_BARS;
+    int least_size = blocks <= BLOCKS ? (int)ONE_ROW_ONE : 0;
+    if (blocks > BLOCKS && blocks <= 2 * BLOCKS && a.in <= ONE_ROW_SHORT)
+        least_size = ONE_ROW_TWO;
     if (size < least_size) /* against crowding: see the head of the file */
         size = least_size;
-    return launch_args(w, lone_kernel<T, MODE, ALONE>, &allowed, a, blocks,
-                       a.norm.squares || MODE == LONE_PAIRED ? 64 : 32, size);
+    return launch_args(w, one_row_kernel<T, MODE, ALONE>, &allowed, a, blocks,
+                       a.norm.squares || MODE == ONE_ROW_PAIRED ? 64 : 32, size);
 }
 
 template <enum dtype T>
-static cudaError_t launch_lone(struct device_work *w, const packed_args &a, int blocks)
+static cudaError_t launch_one_row(struct device_work *w, const packed_args &a, int blocks)
 {
     if (a.paired)
-        return launch_mode<T, LONE_PAIRED, false>(w, a, blocks);
+        return launch_mode<T, ONE_ROW_PAIRED, false>(w, a, blocks);
     if (a.gated)
-        return a.wk == 1 ? launch_mode<T, LONE_GATED, true>(w, a, blocks)
-                         : launch_mode<T, LONE_GATED, false>(w, a, blocks);
-    return a.wk == 1 ? launch_mode<T, LONE_PLAIN, true>(w, a, blocks)
-                     : launch_mode<T, LONE_PLAIN, false>(w, a, blocks);
+        return a.wk == 1 ? launch_mode<T, ONE_ROW_GATED, true>(w, a, blocks)
+                         : launch_mode<T, ONE_ROW_GATED, false>(w, a, blocks);
+    return a.wk == 1 ? launch_mode<T, ONE_ROW_PLAIN, true>(w, a, blocks)
+                     : launch_mode<T, ONE_ROW_PLAIN, false>(w, a, blocks);
 }
 
 template <enum dtype T>
@@ -194,7 +194,7 @@ static cudaError_t launch_columns(struct device_work *w, const packed_args &a, i
 {
     switch (n) {
     case 0:
-        return launch_lone<T>(w, a, blocks);
+        return launch_one_row<T>(w, a, blocks);
     case 1:
         return launch_group<T, 1>(w, a, blocks);
     case 2:
@@ -291,19 +291,20 @@ static void size_stage(packed_args *a, enum dtype t, int slots, int x_slot, int 
 
 /* Choose the stages for a lone row: slots are a multiple of wk, two per warp if that is not too
  * much; with `once` there are no more stages than steps. Returns false if it does not fit. */
-static bool choose_lone(packed_args *a, enum dtype t, int memory, bool once)
+static bool choose_one_row(packed_args *a, enum dtype t, int memory, bool once)
 {
     int least = slots_per_scale(t), scales = slot_scales(t) / least, step = a->wk * least;
     a->x_size = 0;
-    a->row_size = lone_x_size(a->in) + lone_parts_size(t, a->in) + lone_sums_size(a->wm, a->wk) +
-                  lone_ends_size(a->paired, a->wk, a->octets / halves_of(a));
+    a->row_size = one_row_x_size(a->in) + one_row_parts_size(t, a->in) +
+                  one_row_sums_size(a->wm, a->wk) +
+                  one_row_ends_size(a->paired, a->wk, a->octets / halves_of(a));
     if (step * scales > MAX_BOX)
         return false;
     size_stage(a, t, step, 0, 128);
     if (least == 1 && a->in_slots > step && 2 * step * scales <= MAX_BOX &&
-        (2 * a->stage_size <= LONE_STAGE || 10 * a->stage_size < memory))
+        (2 * a->stage_size <= ONE_ROW_STAGE || 10 * a->stage_size < memory))
         size_stage(a, t, 2 * step, 0, 128);
-    a->stages = (memory - a->row_size - LONE_BARS) / a->stage_size;
+    a->stages = (memory - a->row_size - ONE_ROW_BARS) / a->stage_size;
     a->stages = a->stages < MAX_STAGES ? a->stages : (int)MAX_STAGES;
     if (once && a->stages > a->steps)
         a->stages = a->steps;
@@ -314,7 +315,7 @@ static bool choose_lone(packed_args *a, enum dtype t, int memory, bool once)
     a->unit_scale = halves_of(a) == 2 ? a->slots * scales : 2 * a->slots * scales;
     a->other_w = halves_of(a) == 2 ? a->w_size / 2 : a->slots * OCTET_SLOT;
     a->other_scale = halves_of(a) == 2 ? a->half_scales : a->slots * scales;
-    a->flight = (LONE_FLIGHT + a->stage_size / 2) / a->stage_size;
+    a->flight = (ONE_ROW_FLIGHT + a->stage_size / 2) / a->stage_size;
     a->flight = a->flight < 1 ? 1 : a->flight < a->stages ? a->flight : a->stages;
     a->late = t == DTYPE_Q8_0 && a->stages > LATE_Q8_0 ? (int)LATE_Q8_0 : a->stages;
     a->late = a->late > a->flight ? a->late : a->flight;
@@ -462,7 +463,7 @@ static bool lay_out_group(packed_args *a, const struct few_call *c, const struct
 
 /* A lone row has two small blocks per multiprocessor, so that one can request weights while the
  * other finishes, unless blocks have several tiles anyway. */
-static bool lay_out_lone(packed_args *a, const struct few_call *c, enum dtype t, int *blocks)
+static bool lay_out_one_row(packed_args *a, const struct few_call *c, enum dtype t, int *blocks)
 {
     int each = choose_octets(c, BLOCKS, MOST_OCTETS);
     int half = choose_octets(c, 2 * BLOCKS, MOST_OCTETS / 2);
@@ -471,12 +472,12 @@ static bool lay_out_lone(packed_args *a, const struct few_call *c, enum dtype t,
     if (a->paired || small) {
         fill_tiles(a, c, a->paired ? 1 : half);
         *blocks = a->wk == 1 && a->tiles > 2 * BLOCKS ? 2 * BLOCKS : a->tiles;
-        if (choose_lone(a, t, LONE_HALF, *blocks == a->tiles))
+        if (choose_one_row(a, t, ONE_ROW_HALF, *blocks == a->tiles))
             return true;
     }
     fill_tiles(a, c, a->paired ? 1 : each);
     *blocks = a->wk == 1 && a->tiles > BLOCKS ? (int)BLOCKS : a->tiles;
-    return choose_lone(a, t, LONE_MEMORY, *blocks == a->tiles);
+    return choose_one_row(a, t, ONE_ROW_MEMORY, *blocks == a->tiles);
 }
 
 /* Run up to FEW_ROWS rows, from row `at` on. */
@@ -491,7 +492,7 @@ static cudaError_t run_rows(struct device_work *w, const struct few_call *c, pac
     a->row = (const uint16_t *)c->x + (size_t)at * (size_t)c->in;
     a->norm = few_norm_from(c, (size_t)at);
     a->wk = choose_wk(c, a->in_slots / slots_per_scale(t));
-    if (!(n == 1 ? lay_out_lone(a, c, t, &blocks) : lay_out_group(a, c, w, t, tiles_n, &blocks)))
+    if (!(n == 1 ? lay_out_one_row(a, c, t, &blocks) : lay_out_group(a, c, w, t, tiles_n, &blocks)))
         return cudaErrorInvalidConfiguration;
     for (int i = 0; i < a->n_jobs; i++)
         a->job[i].y = (uint8_t *)c->y[i] + (size_t)at * c->y_stride[i] * (c->y_bf16 ? 2 : 4);
@@ -520,7 +521,7 @@ bool few_packed_hopper(struct device_work *w, const struct few_call *c)
 }
 
 /* The run of a step that has exactly one row; NULL if it has more. */
-static const struct attn_run *lone_run(const struct attn_block *b, int *index)
+static const struct attn_run *one_row_run(const struct attn_block *b, int *index)
 {
     for (*index = 0; *index < b->n_runs; ++*index)
         if (b->runs[*index].n > 0)
@@ -537,7 +538,7 @@ bool qkv_few_packed(struct device_work *w, const struct attn_block *b, const voi
     struct few_call c = {};
     packed_args a = {};
     int index;
-    const struct attn_run *run = lone_run(b, &index);
+    const struct attn_run *run = one_row_run(b, &index);
     c.w[0] = &l->q, c.w[1] = &l->k, c.w[2] = &l->v;
     c.n_jobs = 3;
     c.in = l->q.in;

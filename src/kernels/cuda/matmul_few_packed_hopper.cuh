@@ -1,6 +1,6 @@
 /* Several rows of x times packed weights: the TMA requests, the sums of x that Q4_K needs, and the
  * final operations on a sum. matmul_few_packed_group_hopper.cuh has the bodies of the kernels;
- * matmul_few_packed_lone_hopper.cuh is for a single row. */
+ * matmul_few_packed_one_row_hopper.cuh is for a single row. */
 #ifndef PV_KERNELS_CUDA_MATMUL_FEW_PACKED_HOPPER_CUH
 #define PV_KERNELS_CUDA_MATMUL_FEW_PACKED_HOPPER_CUH
 

@@ -1,16 +1,16 @@
 /* Counts the resources that reading a video has used, compares them with its limits, and asks the
  * caller whether to continue. One meter serves all readers (threads) of a video. */
-#ifndef PV_VIDEO_METER_H
-#define PV_VIDEO_METER_H
+#ifndef PV_VIDEO_USAGE_H
+#define PV_VIDEO_USAGE_H
 
 #include "video/video.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { METER_ASK_MS = 20 }; /* least time between two calls of video_limits.go_on */
+enum { USAGE_ASK_MS = 20 }; /* least time between two calls of video_limits.go_on */
 
-struct meter {
+struct usage {
     const char *path;                  /* for errors; borrowed */
     const struct video_limits *limits; /* borrowed */
     pthread_t caller;                  /* the thread that called a function of video.h */
@@ -24,31 +24,31 @@ struct meter {
 };
 
 /* One reader's share of the meter: the CPU time of its thread. */
-struct meter_hand {
-    struct meter *meter;
+struct usage_hand {
+    struct usage *usage;
     pthread_t thread;
     double mark; /* CPU seconds of the thread when last added; 0: not yet */
 };
 
-void meter_init(struct meter *m, const char *path, const struct video_limits *limits);
+void usage_init(struct usage *m, const char *path, const struct video_limits *limits);
 /* The calling thread becomes the one on which go_on is called. */
-void meter_enter(struct meter *m);
+void usage_enter(struct usage *m);
 /* False: stop reading. Calls go_on if this is the caller's thread. */
-bool meter_go_on(struct meter *m);
+bool usage_go_on(struct usage *m);
 /* PV_E_CANCELLED, or PV_E_LIMIT naming what was exceeded. Must be called often. */
-enum pv_status meter_check(struct meter_hand *h, struct pv_error *err);
+enum pv_status usage_check(struct usage_hand *h, struct pv_error *err);
 
 /* A packet of a frame of so many pixels goes to a decoder. */
-void meter_decoded(struct meter *m, int64_t pixels);
-/* Reserve bytes for a decoder. False if that exceeds the limit, which meter_check then reports. */
-bool meter_take(struct meter *m, uint64_t bytes);
+void usage_decoded(struct usage *m, int64_t pixels);
+/* Reserve bytes for a decoder. False if that exceeds the limit, which usage_check then reports. */
+bool usage_take(struct usage *m, uint64_t bytes);
 /* Record that the system refused memory. */
-void meter_starve(struct meter *m);
+void usage_starve(struct usage *m);
 /* FFmpeg says that the file is damaged, which it also says of some failures for lack of memory. If
  * the system refuses some megabytes now, record that and return true. */
-bool meter_doubt(struct meter *m);
-void meter_give(struct meter *m, uint64_t bytes);
+bool usage_doubt(struct usage *m);
+void usage_give(struct usage *m, uint64_t bytes);
 /* Bytes of the limit that are left. */
-uint64_t meter_left(const struct meter *m);
+uint64_t usage_left(const struct usage *m);
 
 #endif

@@ -3,7 +3,7 @@
  * that incidentally, and any other call that is not on the list kills the process. Landlock, if the
  * kernel has it, forbids files and TCP as well. */
 #define _GNU_SOURCE /* syscall, mallopt, CLONE_THREAD */
-#include "video/walls.h"
+#include "video/sandbox.h"
 
 #include "base/minmax.h"
 
@@ -26,20 +26,20 @@
 #include <unistd.h>
 
 #if defined(__x86_64__)
-#define WALLS_ARCH AUDIT_ARCH_X86_64
+#define SANDBOX_ARCH AUDIT_ARCH_X86_64
 #elif defined(__aarch64__)
-#define WALLS_ARCH AUDIT_ARCH_AARCH64
+#define SANDBOX_ARCH AUDIT_ARCH_AARCH64
 #endif
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define WALLS_SANITIZED 1
+#define SANDBOX_SANITIZED 1
 #else
-#define WALLS_SANITIZED 0
+#define SANDBOX_SANITIZED 0
 #endif
 
-bool walls_bound_memory(void)
+bool sandbox_bound_memory(void)
 {
-    return !WALLS_SANITIZED;
+    return !SANDBOX_SANITIZED;
 }
 
 /* A call failed with errno: the system has no such thing, which `what` says; or it has no memory
@@ -61,7 +61,7 @@ enum {
     SLACK_SPACE = 768 << 20 /* the same with what is only reserved */
 };
 
-uint64_t walls_least(int resource, uint64_t bound)
+uint64_t sandbox_least(int resource, uint64_t bound)
 {
     struct rlimit r;
 
@@ -97,12 +97,12 @@ static bool read_size(uint64_t *space, uint64_t *data)
     return true;
 }
 
-static enum pv_status set_limits(const struct walls_limits *l, struct pv_error *err)
+static enum pv_status set_limits(const struct sandbox_limits *l, struct pv_error *err)
 {
     uint64_t space, data, cpu;
     bool ok = limit(RLIMIT_CORE, 0, 0) && limit(RLIMIT_FSIZE, 0, 0);
 
-    if (ok && l->memory && walls_bound_memory() && l->memory < UINT64_MAX / 4) {
+    if (ok && l->memory && sandbox_bound_memory() && l->memory < UINT64_MAX / 4) {
         mallopt(M_ARENA_MAX, 2); /* each reserves 64 MiB */
         ok = read_size(&space, &data);
         data += l->memory + l->memory / 4 + SLACK_DATA; /* not all of a decoder is counted */
@@ -157,7 +157,7 @@ static void forbid_files(void)
 
 /* --- the filter ----------------------------------------------------------------------------- */
 
-#ifdef WALLS_ARCH
+#ifdef SANDBOX_ARCH
 
 /* A call is let through; or only with an argument that has (IF_HAS) or has not (IF_LACKS) all bits
  * of `value`, or that is it (IF_IS); or it is answered with an error. */
@@ -249,7 +249,7 @@ static const struct rule rules[] = {
     PASS(poll),
 #endif
     PASS(ppoll),
-#if WALLS_SANITIZED
+#if SANDBOX_SANITIZED
     DENY(prctl),
     DENY(getdents64),
 #endif
@@ -301,7 +301,7 @@ static enum pv_status filter_calls(struct pv_error *err)
     int n = 0;
 
     f[n++] = LOAD(DATA_AT(arch));
-    f[n++] = JUMP(BPF_JEQ, WALLS_ARCH, 1, 0);
+    f[n++] = JUMP(BPF_JEQ, SANDBOX_ARCH, 1, 0);
     f[n++] = RETURN(SECCOMP_RET_KILL_PROCESS);
     f[n++] = LOAD(DATA_AT(nr));
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
@@ -339,7 +339,7 @@ static void close_others(int last_fd)
         close(fd);
 }
 
-enum pv_status walls_limit(const struct walls_limits *l, struct pv_error *err)
+enum pv_status sandbox_limit(const struct sandbox_limits *l, struct pv_error *err)
 {
     close_others(l->last_fd);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0))
@@ -347,7 +347,7 @@ enum pv_status walls_limit(const struct walls_limits *l, struct pv_error *err)
     return set_limits(l, err);
 }
 
-enum pv_status walls_raise(struct pv_error *err)
+enum pv_status sandbox_enter(struct pv_error *err)
 {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
         return fail_missing("the process cannot give up its rights", err);

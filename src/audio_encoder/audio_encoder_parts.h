@@ -1,9 +1,9 @@
 /* Shared by the files of the audio encoder: weights and scratch memory. */
-#ifndef PV_HEARING_HEARING_PARTS_H
-#define PV_HEARING_HEARING_PARTS_H
+#ifndef PV_AUDIO_ENCODER_AUDIO_ENCODER_PARTS_H
+#define PV_AUDIO_ENCODER_AUDIO_ENCODER_PARTS_H
 
+#include "audio_encoder/audio_encoder.h"
 #include "base/mem.h"
-#include "hearing/hearing.h"
 #include "vision/tower_layer.h"
 
 /* A layer of the Q-Former. */
@@ -14,7 +14,7 @@ struct query_layer {
     const float *self_norm, *self_norm_bias, *norm, *norm_bias, *ffn_norm, *ffn_norm_bias;
 };
 
-struct hearing {
+struct audio_encoder {
     struct audio_config c;
     int out; /* hidden size of the decoder */
     struct device *dev;
@@ -28,7 +28,7 @@ struct hearing {
     uint8_t *turned[2]; /* convolution weights with channels last, on the host */
 };
 
-struct hearing_state {
+struct audio_encoder_state {
     struct device *dev;
     struct device_work *work;
     struct vision_watch watch;
@@ -48,17 +48,17 @@ struct hearing_state {
     int *segments;                      /* [TOWER_CHUNK + 1] */
 };
 
-/* One call of hearing_encode. */
-struct hearing_pass {
-    const struct hearing *h;
-    struct hearing_state *st;
+/* One call of audio_encoder_encode. */
+struct audio_encoder_pass {
+    const struct audio_encoder *h;
+    struct audio_encoder_state *st;
     const struct device_ops *ops;
 };
 
 /* qformer.c: frames [positions, hidden] -> st->tokens. */
-void qformer_run(const struct hearing_pass *p, const float *frames);
+void qformer_run(const struct audio_encoder_pass *p, const float *frames);
 /* y [n, w->out] = x . w^T, TOWER_CHUNK rows at a time. */
-void hearing_multiply(const struct hearing_pass *p, const struct matrix *w, float *y,
-                      const float *x, int n);
+void audio_encoder_multiply(const struct audio_encoder_pass *p, const struct matrix *w, float *y,
+                            const float *x, int n);
 
 #endif

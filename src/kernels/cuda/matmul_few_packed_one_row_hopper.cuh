@@ -8,48 +8,48 @@
  * and what the end of a tile needs are found by a separate warp or kept in shared memory. q, k and
  * v may continue at once: a unit then has an octet of the first half of a head and the matching one
  * of the second, and is rotated and stored as in rope_kv.cu. */
-#ifndef PV_KERNELS_CUDA_MATMUL_FEW_PACKED_LONE_HOPPER_CUH
-#define PV_KERNELS_CUDA_MATMUL_FEW_PACKED_LONE_HOPPER_CUH
+#ifndef PV_KERNELS_CUDA_MATMUL_FEW_PACKED_ONE_ROW_HOPPER_CUH
+#define PV_KERNELS_CUDA_MATMUL_FEW_PACKED_ONE_ROW_HOPPER_CUH
 
 #include "kernels/cuda/matmul_few_packed_slot_hopper.cuh"
 
 /* What a unit contains: two octets of a matrix, gate and up, or the two halves of a head. ALONE
  * (below): no other warp shares the unit. */
-enum lone_mode { LONE_PLAIN, LONE_GATED, LONE_PAIRED };
+enum one_row_mode { ONE_ROW_PLAIN, ONE_ROW_GATED, ONE_ROW_PAIRED };
 
 enum {
-    LONE_PAD = 512, /* elements: x is padded to a multiple of this */
-    LONE_WK = 8     /* most warps that share a unit */
+    ONE_ROW_PAD = 512, /* elements: x is padded to a multiple of this */
+    ONE_ROW_WK = 8     /* most warps that share a unit */
 };
 
 /* Bytes of shared memory after the ring: x, its sums (Q4_K), the warps' sums, what the ends of
  * tiles need, barriers. */
-__host__ __device__ static inline int lone_x_size(int in)
+__host__ __device__ static inline int one_row_x_size(int in)
 {
-    return (in + LONE_PAD - 1) / LONE_PAD * LONE_PAD * 2;
+    return (in + ONE_ROW_PAD - 1) / ONE_ROW_PAD * ONE_ROW_PAD * 2;
 }
 
-__host__ __device__ static inline int lone_parts_size(enum dtype t, int in)
+__host__ __device__ static inline int one_row_parts_size(enum dtype t, int in)
 {
-    return t == DTYPE_Q4_K ? lone_x_size(in) / 256 * 32 : 0;
+    return t == DTYPE_Q4_K ? one_row_x_size(in) / 256 * 32 : 0;
 }
 
 /* Offsets after the ring's barriers: the barrier for 1 / rms, 1 / rms itself, and whether x has
  * arrived. */
 enum {
-    LONE_SCALED = MAX_STAGES * 16,
-    LONE_SCALE = LONE_SCALED + 8,
-    LONE_THERE = LONE_SCALED + 12,
-    LONE_BARS = LONE_SCALED + 16
+    ONE_ROW_SCALED = MAX_STAGES * 16,
+    ONE_ROW_SCALE = ONE_ROW_SCALED + 8,
+    ONE_ROW_THERE = ONE_ROW_SCALED + 12,
+    ONE_ROW_BARS = ONE_ROW_SCALED + 16
 };
 
-__host__ __device__ static inline int lone_sums_size(int wm, int wk)
+__host__ __device__ static inline int one_row_sums_size(int wm, int wk)
 {
-    return wk > 1 ? wm * 16 * LONE_WK * 4 : 0;
+    return wk > 1 ? wm * 16 * ONE_ROW_WK * 4 : 0;
 }
 
 /* octets: adjacent octets of a tile. */
-static inline int lone_ends_size(bool paired, int wk, int octets)
+static inline int one_row_ends_size(bool paired, int wk, int octets)
 {
     return wk > 1 ? octets * 8 * (paired ? 32 : 16) : 0;
 }
@@ -57,71 +57,72 @@ static inline int lone_ends_size(bool paired, int wk, int octets)
 #ifdef HOPPER_CODE
 
 /* What a thread needs at the end for its output, loaded early. */
-struct alignas(16) lone_end {
+struct alignas(16) one_row_end {
     float bias, bias2;
     float weight, old; /* weight of the next norm; old y */
 };
 
 /* What is needed for an output and its partner in the other half of a head. */
-struct alignas(16) lone_pair {
+struct alignas(16) one_row_pair {
     uint16_t *to; /* NULL: no such output */
     float cos, sin, bias, bias2;
     int turns, none;
 };
 
-/* Number of adjacent octets of a tile, and (lone_first) the index of the first in its matrix; with
- * LONE_PAIRED, in the first half of the head. */
-template <int MODE> __device__ static inline int lone_each(const packed_args &a)
+/* Number of adjacent octets of a tile, and (one_row_first) the index of the first in its matrix;
+ * with ONE_ROW_PAIRED, in the first half of the head. */
+template <int MODE> __device__ static inline int one_row_each(const packed_args &a)
 {
-    return MODE == LONE_PLAIN ? a.octets : a.octets / 2;
+    return MODE == ONE_ROW_PLAIN ? a.octets : a.octets / 2;
 }
 
 template <int MODE>
-__device__ static inline int lone_first(const packed_args &a, const packed_job &j, int tile)
+__device__ static inline int one_row_first(const packed_args &a, const packed_job &j, int tile)
 {
-    int n = (tile - j.tile0) * lone_each<MODE>(a);
-    return MODE == LONE_PAIRED ? (n >> a.heads.shift << a.heads.shift) + n : n;
+    int n = (tile - j.tile0) * one_row_each<MODE>(a);
+    return MODE == ONE_ROW_PAIRED ? (n >> a.heads.shift << a.heads.shift) + n : n;
 }
 
 /* The matrix row of output i of the tile, -1 if there is none. */
 template <int MODE>
-__device__ static inline int lone_row(const packed_args &a, const packed_job &j, int tile, int i)
+__device__ static inline int one_row_row(const packed_args &a, const packed_job &j, int tile, int i)
 {
-    int row = lone_first<MODE>(a, j, tile) * 8 + i;
-    return i < lone_each<MODE>(a) * 8 && row < j.out ? row : -1;
+    int row = one_row_first<MODE>(a, j, tile) * 8 + i;
+    return i < one_row_each<MODE>(a) * 8 && row < j.out ? row : -1;
 }
 
 template <int MODE>
-__device__ static inline lone_end lone_find(const packed_args &a, const packed_job &j, int row)
+__device__ static inline one_row_end one_row_find(const packed_args &a, const packed_job &j,
+                                                  int row)
 {
-    lone_end e = {};
-    if (row < 0 || MODE == LONE_PAIRED)
+    one_row_end e = {};
+    if (row < 0 || MODE == ONE_ROW_PAIRED)
         return e;
     if (j.bias)
         e.bias = j.bias[row];
-    if (MODE == LONE_GATED && j.bias2)
+    if (MODE == ONE_ROW_GATED && j.bias2)
         e.bias2 = j.bias2[row];
-    if (MODE == LONE_PLAIN && a.norm.weight)
+    if (MODE == ONE_ROW_PLAIN && a.norm.weight)
         e.weight = a.norm.weight[row];
     return e;
 }
 
 /* Load the rest of it, once the preceding kernels have ended. */
 template <int MODE>
-__device__ static inline void lone_ask(lone_end &e, const packed_args &a, const packed_job &j,
-                                       int row)
+__device__ static inline void one_row_ask(one_row_end &e, const packed_args &a, const packed_job &j,
+                                          int row)
 {
-    if (MODE == LONE_PLAIN && a.add && row >= 0)
+    if (MODE == ONE_ROW_PLAIN && a.add && row >= 0)
         e.old = __ldcg((const float *)j.y + row);
 }
 
-/* The same for pairs, before (lone_pair_find) and after the preceding kernels have ended; see
+/* The same for pairs, before (one_row_pair_find) and after the preceding kernels have ended; see
  * rope_kv.cu. */
-__device__ static inline lone_pair lone_pair_find(const packed_args &a, const packed_job &j,
-                                                  int row)
+__device__ static inline one_row_pair one_row_pair_find(const packed_args &a, const packed_job &j,
+                                                        int row)
 {
     const packed_heads &h = a.heads;
-    lone_pair p = {};
+    one_row_pair p = {};
     int of = (int)(&j - a.job), head = row >> (h.shift + 4), at = row & (h.d - 1);
     p.to = of == 0 ? h.q16 + row : (of == 1 ? h.kv.k : h.kv.v) + (size_t)head * KV_CHUNK * h.d + at;
     p.turns = of < 2;
@@ -132,8 +133,8 @@ __device__ static inline lone_pair lone_pair_find(const packed_args &a, const pa
     return p;
 }
 
-__device__ static inline void lone_pair_ask(lone_pair &p, const packed_args &a, const packed_job &j,
-                                            int row)
+__device__ static inline void one_row_pair_ask(one_row_pair &p, const packed_args &a,
+                                               const packed_job &j, int row)
 {
     const packed_heads &h = a.heads;
     int at = row & (h.d - 1), slot = __ldcg(&h.run->first_slot), more = __ldcg(&h.run->pending);
@@ -145,7 +146,7 @@ __device__ static inline void lone_pair_ask(lone_pair &p, const packed_args &a, 
 }
 
 /* The same as bf16_bits, without a branch. */
-__device__ static inline uint32_t lone_bits(float f)
+__device__ static inline uint32_t one_row_bits(float f)
 {
     uint32_t u = __float_as_uint(f), size = u & 0x7fffffffu, high = u >> 16;
     uint32_t bits = (u + 0x7fffu + (high & 1)) >> 16;
@@ -154,11 +155,11 @@ __device__ static inline uint32_t lone_bits(float f)
 }
 
 /* Rotate and store an element of a head and its partner. */
-__device__ static inline void lone_turn(const lone_pair &p, int half, float v, float v2)
+__device__ static inline void one_row_turn(const one_row_pair &p, int half, float v, float v2)
 {
     float turned = fmaf(v, p.cos, -(v2 * p.sin)); /* as rope_kv.cu does it */
     float turned2 = fmaf(v2, p.cos, v * p.sin);
-    uint32_t lo = lone_bits(p.turns ? turned : v), hi = lone_bits(p.turns ? turned2 : v2);
+    uint32_t lo = one_row_bits(p.turns ? turned : v), hi = one_row_bits(p.turns ? turned2 : v2);
     if (p.to) {
         p.to[0] = (uint16_t)lo;
         p.to[half] = (uint16_t)hi;
@@ -168,16 +169,16 @@ __device__ static inline void lone_turn(const lone_pair &p, int half, float v, f
 /* Finish an output. v: its sum; v2: the sum of the same row of the second matrix; scale: 1 / rms,
  * or 1; step: as in octet_squares. Called by a whole warp. */
 template <int MODE>
-__device__ static inline void lone_finish(const packed_args &a, const packed_job &j,
-                                          const lone_end &e, int row, float v, float v2,
-                                          float scale, int step, bool writes)
+__device__ static inline void one_row_finish(const packed_args &a, const packed_job &j,
+                                             const one_row_end &e, int row, float v, float v2,
+                                             float scale, int step, bool writes)
 {
     writes = writes && row >= 0;
     v = fmaf(v, scale, e.bias);
-    if (MODE == LONE_GATED) {
+    if (MODE == ONE_ROW_GATED) {
         v = gate_of(v) * fmaf(v2, scale, e.bias2);
         if (writes && a.y_bf16)
-            ((uint16_t *)j.y)[row] = (uint16_t)lone_bits(v);
+            ((uint16_t *)j.y)[row] = (uint16_t)one_row_bits(v);
         else if (writes)
             ((float *)j.y)[row] = v;
         return;
@@ -193,14 +194,14 @@ __device__ static inline void lone_finish(const packed_args &a, const packed_job
 /* ---- one thread: TMA requests ---- */
 
 /* State of the ring: the next stage to fill, and the oldest one that may be in flight. */
-struct lone_ring {
+struct one_row_ring {
     int stage, round, oldest, oldest_round, away; /* away: how many may be in flight */
 };
 
 /* Wait until the next stage is free and few enough are in flight. Until x has arrived the limit is
  * lower, because x would queue behind them. */
-__device__ static inline void lone_wait(lone_ring &r, const packed_args &a, const int *there,
-                                        uint32_t bars)
+__device__ static inline void one_row_wait(one_row_ring &r, const packed_args &a, const int *there,
+                                           uint32_t bars)
 {
     if (r.round > 0)
         barrier_wait(empty_bar(bars, r.stage), (uint32_t)(r.round - 1) & 1);
@@ -214,28 +215,28 @@ __device__ static inline void lone_wait(lone_ring &r, const packed_args &a, cons
 }
 
 template <enum dtype T, int MODE, bool ALONE>
-__device__ static inline void lone_feed(const packed_args &a, unsigned char *memory, uint32_t base,
-                                        uint32_t bars)
+__device__ static inline void one_row_feed(const packed_args &a, unsigned char *memory,
+                                           uint32_t base, uint32_t bars)
 {
     constexpr int scales = slot_scales(T) / slots_per_scale(T), words = scales / 4;
-    const int *there = (const int *)(memory + a.ring_size + a.row_size + LONE_THERE);
+    const int *there = (const int *)(memory + a.ring_size + a.row_size + ONE_ROW_THERE);
     int tile = (int)blockIdx.x, bytes = a.octets * a.slots * (OCTET_SLOT + scales);
-    lone_ring r = {};
+    one_row_ring r = {};
 #pragma unroll 1
     do {
-        int j = MODE == LONE_GATED || a.n_jobs == 1 ? 0 : job_of(a, tile);
-        int octet = lone_first<MODE>(a, a.job[j], tile);
+        int j = MODE == ONE_ROW_GATED || a.n_jobs == 1 ? 0 : job_of(a, tile);
+        int octet = one_row_first<MODE>(a, a.job[j], tile);
 #pragma unroll 1
         for (int slot = 0; slot < a.in_slots; slot += a.slots) {
             uint32_t to = base + r.stage * a.stage_size, at = to + a.w_size;
             uint32_t full = full_bar(bars, r.stage);
-            lone_wait(r, a, there, bars);
+            one_row_wait(r, a, there, bars);
             barrier_arrive_expect(full, bytes);
             load_box3_once(to, &a.w[j], full, 0, slot, octet);
             load_box3_once(at, &a.scale[j], full, slot * words, octet, 0);
-            if (MODE != LONE_PLAIN) {
-                int k = MODE == LONE_GATED ? 1 : j;
-                int other = MODE == LONE_GATED ? octet : octet + (1 << a.heads.shift);
+            if (MODE != ONE_ROW_PLAIN) {
+                int k = MODE == ONE_ROW_GATED ? 1 : j;
+                int other = MODE == ONE_ROW_GATED ? octet : octet + (1 << a.heads.shift);
                 load_box3_once(to + a.w_size / 2, &a.w[k], full, 0, slot, other);
                 load_box3_once(at + a.half_scales, &a.scale[k], full, slot * words, other, 0);
             }
@@ -250,10 +251,10 @@ __device__ static inline void lone_feed(const packed_args &a, unsigned char *mem
 /* ---- x and its sums ---- */
 
 /* Copy x to shared memory, followed by zeros. */
-__device__ static inline void lone_take_x(const packed_args &a, unsigned char *x, int threads)
+__device__ static inline void one_row_take_x(const packed_args &a, unsigned char *x, int threads)
 {
 #pragma unroll 1
-    for (int i = (int)threadIdx.x * 8; i < lone_x_size(a.in) / 2; i += threads * 8)
+    for (int i = (int)threadIdx.x * 8; i < one_row_x_size(a.in) / 2; i += threads * 8)
         copy_async16_to(shared_address(x + i * 2), a.row + (i < a.in ? i : 0), i < a.in ? 16 : 0);
     copy_async_commit();
     copy_async_wait<0>();
@@ -261,11 +262,11 @@ __device__ static inline void lone_take_x(const packed_args &a, unsigned char *x
 
 /* Compute the sums of eight blocks of x at a time, in the form of sum_slot and split_sums:
  * [slot][lane % 4]. */
-__device__ static inline void lone_take_sums(uint2 *parts, const unsigned char *x, int in, int warp,
-                                             int warps, int lane)
+__device__ static inline void one_row_take_sums(uint2 *parts, const unsigned char *x, int in,
+                                                int warp, int warps, int lane)
 {
     const uint32_t ones[2] = { 0x3f803f80u, 0x3f803f80u };
-    int items = lone_x_size(in) / (8 * 64), g = lane / 4;
+    int items = one_row_x_size(in) / (8 * 64), g = lane / 4;
 #pragma unroll 1
     for (int i = warp; i < items; i += warps) {
         uint32_t m[4], part[3];
@@ -281,27 +282,27 @@ __device__ static inline void lone_take_sums(uint2 *parts, const unsigned char *
     }
 }
 
-/* The warps' sums at the end of a tile; cleared first, because lone_add also reads those of warps
- * that do not exist. */
+/* The warps' sums at the end of a tile; cleared first, because one_row_add also reads those of
+ * warps that do not exist. */
 template <enum dtype T>
-__device__ static inline float *lone_sums(const packed_args &a, unsigned char *memory)
+__device__ static inline float *one_row_sums(const packed_args &a, unsigned char *memory)
 {
-    return (float *)(memory + a.ring_size + lone_x_size(a.in) + lone_parts_size(T, a.in));
+    return (float *)(memory + a.ring_size + one_row_x_size(a.in) + one_row_parts_size(T, a.in));
 }
 
-/* What the ends of tiles need: a lone_pair or lone_end per output. */
+/* What the ends of tiles need: a one_row_pair or one_row_end per output. */
 template <enum dtype T>
-__device__ static inline unsigned char *lone_ends(const packed_args &a, unsigned char *memory)
+__device__ static inline unsigned char *one_row_ends(const packed_args &a, unsigned char *memory)
 {
-    return (unsigned char *)lone_sums<T>(a, memory) + lone_sums_size(a.wm, a.wk);
+    return (unsigned char *)one_row_sums<T>(a, memory) + one_row_sums_size(a.wm, a.wk);
 }
 
 template <enum dtype T>
-__device__ static inline void lone_clear_sums(const packed_args &a, unsigned char *memory)
+__device__ static inline void one_row_clear_sums(const packed_args &a, unsigned char *memory)
 {
-    float *sums = lone_sums<T>(a, memory);
+    float *sums = one_row_sums<T>(a, memory);
 #pragma unroll 1
-    for (int i = (int)threadIdx.x; i < lone_sums_size(a.wm, a.wk) / 4; i += (int)blockDim.x)
+    for (int i = (int)threadIdx.x; i < one_row_sums_size(a.wm, a.wk) / 4; i += (int)blockDim.x)
         sums[i] = 0;
 }
 
@@ -309,9 +310,9 @@ __device__ static inline void lone_clear_sums(const packed_args &a, unsigned cha
 
 /* Multiply a slot of a unit. x and parts point to the slot, at this lane's place. */
 template <enum dtype T>
-__device__ static inline void lone_multiply(float (&acc)[2], const packed_slot<T> &s,
-                                            const unsigned char *x, const uint2 *parts, int lane,
-                                            uint32_t two_23)
+__device__ static inline void one_row_multiply(float (&acc)[2], const packed_slot<T> &s,
+                                               const unsigned char *x, const uint2 *parts, int lane,
+                                               uint32_t two_23)
 {
 #pragma unroll
     for (int block = 0; block < slot_elements(T) / QUANT_BLOCK; block++) {
@@ -333,7 +334,7 @@ __device__ static inline void lone_multiply(float (&acc)[2], const packed_slot<T
 }
 
 /* A warp's part of a tile, and addresses, all at this lane's place. */
-struct lone_share {
+struct one_row_share {
     const unsigned char *ring, *x;
     const uint2 *parts;
     uint32_t bars;
@@ -343,13 +344,13 @@ struct lone_share {
 };
 
 template <enum dtype T, int MODE>
-__device__ static inline lone_share lone_share_of(const packed_args &a, unsigned char *memory,
-                                                  uint32_t bars, int warp, int lane)
+__device__ static inline one_row_share one_row_share_of(const packed_args &a, unsigned char *memory,
+                                                        uint32_t bars, int warp, int lane)
 {
     constexpr int deal = slots_per_scale(T), scales = slot_scales(T) / deal;
-    lone_share h;
+    one_row_share h;
     int unit = warp * a.wk_inverse >> 16, slot = (warp - unit * a.wk) * deal;
-    bool lacks = MODE == LONE_PLAIN && 2 * unit + 1 >= a.octets; /* computed but not stored */
+    bool lacks = MODE == ONE_ROW_PLAIN && 2 * unit + 1 >= a.octets; /* computed but not stored */
     const unsigned char *x = memory + a.ring_size;
     int w = unit * a.unit_w + slot * OCTET_SLOT + lane * 16;
     h.ring = memory + w;
@@ -357,7 +358,7 @@ __device__ static inline lone_share lone_share_of(const packed_args &a, unsigned
     h.other_w = lacks ? 0 : a.other_w;
     h.other_scale = lacks ? 0 : a.other_scale;
     h.x = x + slot * slot_elements(T) * 2 + lane / 8 * 16;
-    h.parts = (const uint2 *)(x + lone_x_size(a.in)) + slot * 4 + lane % 4;
+    h.parts = (const uint2 *)(x + one_row_x_size(a.in)) + slot * 4 + lane % 4;
     h.bars = bars;
     h.slot0 = slot;
     h.lane = lane;
@@ -366,8 +367,9 @@ __device__ static inline lone_share lone_share_of(const packed_args &a, unsigned
 
 /* Load slot i of two consecutive ones (Q4_K), or the only one. */
 template <enum dtype T>
-__device__ static inline void lone_take(packed_slot<T> &s, const lone_share &h,
-                                        const unsigned char *w, const unsigned char *scales, int i)
+__device__ static inline void one_row_take(packed_slot<T> &s, const one_row_share &h,
+                                           const unsigned char *w, const unsigned char *scales,
+                                           int i)
 {
 #pragma unroll
     for (int o = 0; o < 2; o++) {
@@ -387,8 +389,8 @@ __device__ static inline void lone_take(packed_slot<T> &s, const lone_share &h,
 
 /* Sum over all of K for a unit. */
 template <enum dtype T>
-__device__ static inline void lone_walk(float (&acc)[2], const packed_args &a, const lone_share &h,
-                                        int &stage, int &parity)
+__device__ static inline void one_row_walk(float (&acc)[2], const packed_args &a,
+                                           const one_row_share &h, int &stage, int &parity)
 {
     constexpr int deal = slots_per_scale(T), scales = slot_scales(T) / deal;
     const unsigned char *x = h.x;
@@ -404,9 +406,9 @@ __device__ static inline void lone_walk(float (&acc)[2], const packed_args &a, c
 #pragma unroll
             for (int i = 0; i < deal; i++) {
                 packed_slot<T> s;
-                lone_take<T>(s, h, w, d, i);
-                lone_multiply<T>(acc, s, x + i * slot_elements(T) * 2, parts + i * 4, h.lane,
-                                 a.two_23);
+                one_row_take<T>(s, h, w, d, i);
+                one_row_multiply<T>(acc, s, x + i * slot_elements(T) * 2, parts + i * 4, h.lane,
+                                    a.two_23);
                 asm volatile("" ::: "memory"); /* in order, to save registers */
             }
             w += deal * a.wk * OCTET_SLOT;
@@ -427,78 +429,78 @@ __device__ static inline void lone_walk(float (&acc)[2], const packed_args &a, c
 /* Finish a unit that no other warp shares, directly from registers: the lane's outputs are row lane
  * / 4 of one octet, or of both. */
 template <int MODE>
-__device__ static inline void lone_end_alone(const packed_args &a, const float (&acc)[2],
-                                             float scale, int unit, int tile, int lane)
+__device__ static inline void one_row_end_alone(const packed_args &a, const float (&acc)[2],
+                                                float scale, int unit, int tile, int lane)
 {
-    const packed_job &j = a.job[MODE == LONE_GATED ? 0 : job_of(a, tile)];
+    const packed_job &j = a.job[MODE == ONE_ROW_GATED ? 0 : job_of(a, tile)];
 #pragma unroll 1
-    for (int o = 0; o < (MODE == LONE_PLAIN ? 2 : 1); o++) {
-        int i = (MODE == LONE_PLAIN ? 2 * unit + o : unit) * 8 + lane / 4;
-        int row = lone_row<MODE>(a, j, tile, i);
-        lone_end e = lone_find<MODE>(a, j, row);
-        lone_ask<MODE>(e, a, j, row);
-        lone_finish<MODE>(a, j, e, row, o ? acc[1] : acc[0], acc[1], scale, 4, lane % 4 == 0);
+    for (int o = 0; o < (MODE == ONE_ROW_PLAIN ? 2 : 1); o++) {
+        int i = (MODE == ONE_ROW_PLAIN ? 2 * unit + o : unit) * 8 + lane / 4;
+        int row = one_row_row<MODE>(a, j, tile, i);
+        one_row_end e = one_row_find<MODE>(a, j, row);
+        one_row_ask<MODE>(e, a, j, row);
+        one_row_finish<MODE>(a, j, e, row, o ? acc[1] : acc[0], acc[1], scale, 4, lane % 4 == 0);
     }
 }
 
 /* Wait for 1 / rms and return it; 1 if there is no norm before the product. */
-__device__ static inline float lone_scale(const packed_args &a, const unsigned char *memory,
-                                          uint32_t bars)
+__device__ static inline float one_row_scale(const packed_args &a, const unsigned char *memory,
+                                             uint32_t bars)
 {
     if (!a.norm.squares && !a.paired)
         return 1;
-    barrier_wait(bars + LONE_SCALED, 0);
-    return *(const float *)(memory + a.ring_size + a.row_size + LONE_SCALE);
+    barrier_wait(bars + ONE_ROW_SCALED, 0);
+    return *(const float *)(memory + a.ring_size + a.row_size + ONE_ROW_SCALE);
 }
 
-/* Add up the sums of the warps that share a unit, [unit][row of 16][LONE_WK], for a row and for the
- * row eight further. */
-template <int MODE> __device__ static inline void lone_add(float (&v)[2], const float *from)
+/* Add up the sums of the warps that share a unit, [unit][row of 16][ONE_ROW_WK], for a row and for
+ * the row eight further. */
+template <int MODE> __device__ static inline void one_row_add(float (&v)[2], const float *from)
 {
-    float part[2][LONE_WK];
+    float part[2][ONE_ROW_WK];
 #pragma unroll
-    for (int o = 0; o < (MODE == LONE_PLAIN ? 1 : 2); o++) {
+    for (int o = 0; o < (MODE == ONE_ROW_PLAIN ? 1 : 2); o++) {
 #pragma unroll
-        for (int k = 0; k < LONE_WK; k += 4)
-            *(float4 *)(part[o] + k) = *(const float4 *)(from + o * 8 * LONE_WK + k);
+        for (int k = 0; k < ONE_ROW_WK; k += 4)
+            *(float4 *)(part[o] + k) = *(const float4 *)(from + o * 8 * ONE_ROW_WK + k);
         v[o] = 0;
 #pragma unroll
-        for (int k = 0; k < LONE_WK; k++) /* zero for warps that do not exist */
+        for (int k = 0; k < ONE_ROW_WK; k++) /* zero for warps that do not exist */
             v[o] += part[o][k];
     }
 }
 
 template <enum dtype T, int MODE>
-__device__ static inline void lone_end_shared(const packed_args &a, const packed_job &j,
-                                              const float (&acc)[2], unsigned char *memory,
-                                              uint32_t bars, int warp, int lane)
+__device__ static inline void one_row_end_shared(const packed_args &a, const packed_job &j,
+                                                 const float (&acc)[2], unsigned char *memory,
+                                                 uint32_t bars, int warp, int lane)
 {
-    int unit = warp * a.wk_inverse >> 16, i = (int)threadIdx.x, rows = lone_each<MODE>(a) * 8;
-    float *sums = lone_sums<T>(a, memory), v[2], scale;
+    int unit = warp * a.wk_inverse >> 16, i = (int)threadIdx.x, rows = one_row_each<MODE>(a) * 8;
+    float *sums = one_row_sums<T>(a, memory), v[2], scale;
     if (lane % 4 == 0) {
-        float *to = sums + (unit * 16 + lane / 4) * LONE_WK + warp - unit * a.wk;
+        float *to = sums + (unit * 16 + lane / 4) * ONE_ROW_WK + warp - unit * a.wk;
         to[0] = acc[0];
-        to[8 * LONE_WK] = acc[1];
+        to[8 * ONE_ROW_WK] = acc[1];
     }
     named_sync(1, a.wm * a.wk * 32);
     if (i - lane >= rows)
         return;
     i = i < rows ? i : 0;
-    lone_add<MODE>(v, sums + (MODE == LONE_PLAIN ? i : i / 8 * 16 + i % 8) * LONE_WK);
-    scale = lone_scale(a, memory, bars);
-    if (MODE == LONE_PAIRED) {
-        lone_pair p = ((const lone_pair *)lone_ends<T>(a, memory))[i];
+    one_row_add<MODE>(v, sums + (MODE == ONE_ROW_PLAIN ? i : i / 8 * 16 + i % 8) * ONE_ROW_WK);
+    scale = one_row_scale(a, memory, bars);
+    if (MODE == ONE_ROW_PAIRED) {
+        one_row_pair p = ((const one_row_pair *)one_row_ends<T>(a, memory))[i];
         if ((int)threadIdx.x < rows)
-            lone_turn(p, a.heads.d / 2, fmaf(v[0], scale, p.bias), fmaf(v[1], scale, p.bias2));
+            one_row_turn(p, a.heads.d / 2, fmaf(v[0], scale, p.bias), fmaf(v[1], scale, p.bias2));
     } else {
-        lone_end e = ((const lone_end *)lone_ends<T>(a, memory))[i];
-        int row = lone_row<MODE>(a, j, (int)blockIdx.x, (int)threadIdx.x);
-        lone_finish<MODE>(a, j, e, row, v[0], v[1], scale, 1, true);
+        one_row_end e = ((const one_row_end *)one_row_ends<T>(a, memory))[i];
+        int row = one_row_row<MODE>(a, j, (int)blockIdx.x, (int)threadIdx.x);
+        one_row_finish<MODE>(a, j, e, row, v[0], v[1], scale, 1, true);
     }
 }
 
 /* 1 / rms of the row, with the bits of norm_take but with all loads in flight at once. */
-__device__ static inline float lone_norm(const packed_args &a, int lane)
+__device__ static inline float one_row_norm(const packed_args &a, int lane)
 {
     constexpr int AT_ONCE = 4;
     int octets = a.in / NORM_OCTET;
@@ -522,68 +524,68 @@ __device__ static inline float lone_norm(const packed_args &a, int lane)
 
 /* A separate warp: finds what the ends of tiles need while the others multiply. */
 template <enum dtype T, int MODE>
-__device__ static inline void lone_prepare(const packed_args &a, unsigned char *memory,
-                                           uint32_t bars)
+__device__ static inline void one_row_prepare(const packed_args &a, unsigned char *memory,
+                                              uint32_t bars)
 {
     int lane = (int)threadIdx.x % 32, tile = (int)blockIdx.x;
-    const packed_job &j = a.job[MODE == LONE_GATED ? 0 : job_of(a, tile)];
+    const packed_job &j = a.job[MODE == ONE_ROW_GATED ? 0 : job_of(a, tile)];
     float scale = 1;
-    if (MODE == LONE_PAIRED) { /* a tile has one octet of each half */
-        int row = lone_first<MODE>(a, j, tile) * 8 + lane;
-        lone_pair p = {};
+    if (MODE == ONE_ROW_PAIRED) { /* a tile has one octet of each half */
+        int row = one_row_first<MODE>(a, j, tile) * 8 + lane;
+        one_row_pair p = {};
         if (lane < 8 && row < j.out)
-            p = lone_pair_find(a, j, row);
+            p = one_row_pair_find(a, j, row);
         dep_wait();
         if (p.to)
-            lone_pair_ask(p, a, j, row);
+            one_row_pair_ask(p, a, j, row);
         if (lane < 8)
-            ((lone_pair *)lone_ends<T>(a, memory))[lane] = p;
+            ((one_row_pair *)one_row_ends<T>(a, memory))[lane] = p;
     } else {
         dep_wait();
     }
     if (a.norm.squares)
-        scale = lone_norm(a, lane);
+        scale = one_row_norm(a, lane);
     __syncwarp();
     if (lane == 0) {
-        *(float *)(memory + a.ring_size + a.row_size + LONE_SCALE) = scale;
-        barrier_arrive(bars + LONE_SCALED);
+        *(float *)(memory + a.ring_size + a.row_size + ONE_ROW_SCALE) = scale;
+        barrier_arrive(bars + ONE_ROW_SCALED);
     }
 }
 
 /* The warps that multiply. Only blocks whose units are not shared (ALONE) have several tiles. */
 template <enum dtype T, int MODE, bool ALONE>
-__device__ static inline void lone_consume(const packed_args &a, unsigned char *memory,
-                                           uint32_t bars)
+__device__ static inline void one_row_consume(const packed_args &a, unsigned char *memory,
+                                              uint32_t bars)
 {
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, warps = a.wm * a.wk;
     unsigned char *x = memory + a.ring_size;
-    uint2 *parts = (uint2 *)(x + lone_x_size(a.in));
+    uint2 *parts = (uint2 *)(x + one_row_x_size(a.in));
     int tile = (int)blockIdx.x, stage = 0, parity = 0;
-    const packed_job &j = a.job[MODE == LONE_GATED ? 0 : job_of(a, tile)];
-    int row = ALONE ? -1 : lone_row<MODE>(a, j, tile, (int)threadIdx.x);
-    lone_end e = lone_find<MODE>(a, j, row);
-    lone_share h = lone_share_of<T, MODE>(a, memory, bars, warp, lane);
+    const packed_job &j = a.job[MODE == ONE_ROW_GATED ? 0 : job_of(a, tile)];
+    int row = ALONE ? -1 : one_row_row<MODE>(a, j, tile, (int)threadIdx.x);
+    one_row_end e = one_row_find<MODE>(a, j, row);
+    one_row_share h = one_row_share_of<T, MODE>(a, memory, bars, warp, lane);
     dep_wait();
-    lone_ask<MODE>(e, a, j, row);
-    lone_take_x(a, x, warps * 32);
-    if (!ALONE && MODE != LONE_PAIRED && row >= 0)
-        ((lone_end *)lone_ends<T>(a, memory))[threadIdx.x] = e;
+    one_row_ask<MODE>(e, a, j, row);
+    one_row_take_x(a, x, warps * 32);
+    if (!ALONE && MODE != ONE_ROW_PAIRED && row >= 0)
+        ((one_row_end *)one_row_ends<T>(a, memory))[threadIdx.x] = e;
     named_sync(1, warps * 32);
     if (threadIdx.x == 0)
-        *(volatile int *)(memory + a.ring_size + a.row_size + LONE_THERE) = 1;
+        *(volatile int *)(memory + a.ring_size + a.row_size + ONE_ROW_THERE) = 1;
     if (T == DTYPE_Q4_K) {
-        lone_take_sums(parts, x, a.in, warp, warps, lane);
+        one_row_take_sums(parts, x, a.in, warp, warps, lane);
         named_sync(1, warps * 32);
     }
 #pragma unroll 1
     do {
         float acc[2] = {};
-        lone_walk<T>(acc, a, h, stage, parity);
+        one_row_walk<T>(acc, a, h, stage, parity);
         if (ALONE) {
-            lone_end_alone<MODE>(a, acc, lone_scale(a, memory, bars), warp, tile, lane);
+            one_row_end_alone<MODE>(a, acc, one_row_scale(a, memory, bars), warp, tile, lane);
             tile += (int)gridDim.x;
         } else {
-            lone_end_shared<T, MODE>(a, j, acc, memory, bars, warp, lane);
+            one_row_end_shared<T, MODE>(a, j, acc, memory, bars, warp, lane);
         }
     } while (ALONE && tile < a.tiles);
 }

@@ -1,10 +1,10 @@
-/* The finder and the judge against a made-up decoder, whose frames are known to be right or wrong:
- * whatever is damaged, whatever the seeks do, no wrong frame may come out.
+/* The frame seeker and the frame filter against a made-up decoder, whose frames are known to be
+ * right or wrong: whatever is damaged, whatever the seeks do, no wrong frame may come out.
  *
  * The film: groups of GROUP packets, key first; within a group frames are decoded in the order
  * 0 4 2 1 3 8 6 5 7 ..., as with B-frames. Each frame but a key is made from the frames around it,
  * so it is wrong when one of those is. */
-#include "video/finder.h"
+#include "video/frame_seeker.h"
 
 #include "../test.h"
 
@@ -18,13 +18,13 @@ struct frame {
 /* A decoder: keeps what it has made since its start, gives it in the order shown. */
 struct decoder {
     struct frame_index index;
-    struct finder finder;
+    struct frame_seeker frame_seeker;
     bool damaged[N];  /* packet: makes a wrong frame */
     bool flagged[N];  /* ... and says so; else it makes none */
     bool liar[N];     /* a key by flag that is none */
     bool leads_off;   /* seeking leads to the packet after the one asked for */
     bool drops_last;  /* loses a frame when emptied early */
-    bool listed;      /* the finder knows what will be looked for */
+    bool listed;      /* the frame seeker knows what will be looked for */
     int state[N];     /* of frames: 0 not made, 1 right, 2 wrong, 3 none, 4 passed over */
     size_t at, given; /* next packet in the file; next frame to give */
     size_t shift;     /* what seeking added */
@@ -120,8 +120,8 @@ static bool fake_give(struct decoder *d)
     f = malloc(sizeof *f);
     *f = (struct frame){ rank, d->state[rank] == 2 };
     alive++;
-    judge_add(&d->finder.judge, f, rank, rank % GROUP == 0 && !d->liar[packet],
-              d->damaged[packet] && d->flagged[packet]);
+    frame_filter_add(&d->frame_seeker.frame_filter, f, rank, rank % GROUP == 0 && !d->liar[packet],
+                     d->damaged[packet] && d->flagged[packet]);
     return true;
 }
 
@@ -136,16 +136,16 @@ static enum pv_status fake_pump(void *user, struct pv_error *err)
             while (d->given <= d->newest && d->state[d->given] == 0)
                 d->given++;
             if (d->given > d->newest) {
-                judge_end(&d->finder.judge, d->finder.next);
+                frame_filter_end(&d->frame_seeker.frame_filter, d->frame_seeker.next);
                 return PV_OK;
             }
             continue;
         }
-        feed = finder_feed(&d->finder);
+        feed = frame_seeker_feed(&d->frame_seeker);
         if (feed == FEED_DRAIN) {
             d->drained = true;
         } else if (d->shift) {
-            finder_astray(&d->finder);
+            frame_seeker_astray(&d->frame_seeker);
             d->drained = true;
         } else if (feed == FEED_DECODE) {
             fake_decode(d, d->at++);
@@ -165,13 +165,14 @@ static int read_and_note(struct decoder *d, size_t first, size_t step, size_t *g
 
     for (size_t r = first; r < N; r += step)
         list[n++] = (int64_t)r;
-    finder_init(&d->finder, &d->index, (struct finder_source){ d, fake_start, fake_pump }, drop);
+    frame_seeker_init(&d->frame_seeker, &d->index,
+                      (struct frame_seeker_source){ d, fake_start, fake_pump }, drop);
     if (d->listed)
-        finder_list(&d->finder, list, n);
+        frame_seeker_list(&d->frame_seeker, list, n);
     for (size_t r = first; r < N; r += step) {
         const struct judged *out = NULL;
-        if (!CHECK(
-                !finder_find(&d->finder, r, r + step < N ? (int64_t)(r + step) : -1, &out, NULL)) ||
+        if (!CHECK(!frame_seeker_find(&d->frame_seeker, r, r + step < N ? (int64_t)(r + step) : -1,
+                                      &out, NULL)) ||
             !CHECK_MSG(out != NULL, "frame %zu: nothing", r))
             continue;
         CHECK_MSG(!((struct frame *)out->frame)->wrong, "frame %zu is wrong", r);
@@ -179,7 +180,7 @@ static int read_and_note(struct decoder *d, size_t first, size_t step, size_t *g
         lost += out->rank != r;
         given[r] = out->rank;
     }
-    finder_stop(&d->finder);
+    frame_seeker_stop(&d->frame_seeker);
     CHECK_EQ(alive, 0);
     return lost;
 }
@@ -215,15 +216,16 @@ TEST(repeated_frame)
     const struct judged *out = NULL;
 
     make_film(&d);
-    finder_init(&d.finder, &d.index, (struct finder_source){ &d, fake_start, fake_pump }, drop);
+    frame_seeker_init(&d.frame_seeker, &d.index,
+                      (struct frame_seeker_source){ &d, fake_start, fake_pump }, drop);
     for (int i = 0; i < 3; i++) {
-        CHECK(!finder_find(&d.finder, 30, -1, &out, NULL));
+        CHECK(!frame_seeker_find(&d.frame_seeker, 30, -1, &out, NULL));
         CHECK(out && out->rank == 30);
     }
     CHECK_EQ(d.starts, 1);
-    CHECK(!finder_find(&d.finder, 3, -1, &out, NULL)); /* backwards */
+    CHECK(!frame_seeker_find(&d.frame_seeker, 3, -1, &out, NULL)); /* backwards */
     CHECK(out && out->rank == 3);
-    finder_stop(&d.finder);
+    frame_seeker_stop(&d.frame_seeker);
     frame_index_clear(&d.index);
 }
 
@@ -288,17 +290,18 @@ TEST(another_list)
 
     make_film(&d);
     mark_leaves(&d);
-    finder_init(&d.finder, &d.index, (struct finder_source){ &d, fake_start, fake_pump }, drop);
+    frame_seeker_init(&d.frame_seeker, &d.index,
+                      (struct frame_seeker_source){ &d, fake_start, fake_pump }, drop);
     for (int i = 0; i < 4; i++) {
-        finder_list(&d.finder, lists[i], 2);
+        frame_seeker_list(&d.frame_seeker, lists[i], 2);
         for (int k = 0; k < 2; k++) {
             const struct judged *out = NULL;
             size_t want = (size_t)lists[i][k];
-            CHECK(!finder_find(&d.finder, want, -1, &out, NULL));
-            CHECK_MSG(out && out->rank == want && !d.finder.whole, "frame %zu", want);
+            CHECK(!frame_seeker_find(&d.frame_seeker, want, -1, &out, NULL));
+            CHECK_MSG(out && out->rank == want && !d.frame_seeker.whole, "frame %zu", want);
         }
     }
-    finder_stop(&d.finder);
+    frame_seeker_stop(&d.frame_seeker);
     CHECK_EQ(alive, 0);
     frame_index_clear(&d.index);
 }
@@ -351,7 +354,7 @@ TEST(seeks_that_fail)
     make_film(&d);
     d.leads_off = true;
     CHECK_EQ(read_all(&d, 3, 25), 0);
-    CHECK(d.finder.surely);
+    CHECK(d.frame_seeker.surely);
     frame_index_clear(&d.index);
 }
 
@@ -362,7 +365,7 @@ TEST(frames_lost_by_draining)
     make_film(&d);
     d.drops_last = true;
     CHECK_EQ(read_all(&d, 3, 25), 0);
-    CHECK(d.finder.no_drain);
+    CHECK(d.frame_seeker.no_drain);
     frame_index_clear(&d.index);
 }
 
@@ -375,16 +378,18 @@ TEST(no_frame_before)
     make_film(&d);
     for (int i = 0; i < 2 * GROUP; i++)
         d.damaged[i] = true;
-    finder_init(&d.finder, &d.index, (struct finder_source){ &d, fake_start, fake_pump }, drop);
-    CHECK(!finder_find(&d.finder, 2, -1, &out, NULL));
+    frame_seeker_init(&d.frame_seeker, &d.index,
+                      (struct frame_seeker_source){ &d, fake_start, fake_pump }, drop);
+    CHECK(!frame_seeker_find(&d.frame_seeker, 2, -1, &out, NULL));
     CHECK(out && out->rank == 2 * GROUP);
-    finder_stop(&d.finder);
+    frame_seeker_stop(&d.frame_seeker);
     for (int i = 0; i < N; i++)
         d.damaged[i] = true;
-    finder_init(&d.finder, &d.index, (struct finder_source){ &d, fake_start, fake_pump }, drop);
-    CHECK(!finder_find(&d.finder, 40, -1, &out, NULL));
+    frame_seeker_init(&d.frame_seeker, &d.index,
+                      (struct frame_seeker_source){ &d, fake_start, fake_pump }, drop);
+    CHECK(!frame_seeker_find(&d.frame_seeker, 40, -1, &out, NULL));
     CHECK(out == NULL);
-    finder_stop(&d.finder);
+    frame_seeker_stop(&d.frame_seeker);
     CHECK_EQ(alive, 0);
     frame_index_clear(&d.index);
 }
@@ -399,12 +404,12 @@ TEST(stand_in_far_before)
             make_film(&d);
             for (int g = 1; g <= groups; g++)
                 d.damaged[g * GROUP] = true;
-            finder_init(&d.finder, &d.index, (struct finder_source){ &d, fake_start, fake_pump },
-                        drop);
-            CHECK(!finder_find(&d.finder, want, -1, &out, NULL));
+            frame_seeker_init(&d.frame_seeker, &d.index,
+                              (struct frame_seeker_source){ &d, fake_start, fake_pump }, drop);
+            CHECK(!frame_seeker_find(&d.frame_seeker, want, -1, &out, NULL));
             CHECK_MSG(out && out->rank == GROUP - 1, "frame %zu of %d groups: %zu", want, groups,
                       out ? out->rank : SIZE_MAX);
-            finder_stop(&d.finder);
+            frame_seeker_stop(&d.frame_seeker);
             CHECK_EQ(alive, 0);
             frame_index_clear(&d.index);
         }
@@ -418,15 +423,16 @@ TEST(plain)
 
     make_film(&d);
     d.damaged[2 * GROUP] = true;
-    finder_init(&d.finder, &d.index, (struct finder_source){ &d, fake_start, fake_pump }, drop);
-    d.finder.plain = true;
-    CHECK(!finder_find(&d.finder, 2 * GROUP + 3, -1, &out, NULL));
+    frame_seeker_init(&d.frame_seeker, &d.index,
+                      (struct frame_seeker_source){ &d, fake_start, fake_pump }, drop);
+    d.frame_seeker.plain = true;
+    CHECK(!frame_seeker_find(&d.frame_seeker, 2 * GROUP + 3, -1, &out, NULL));
     CHECK(out == NULL && d.starts <= 2);
     for (int i = 0; i < N; i++)
         CHECK(!(d.index.packet[i].flags & PACKET_UNSAFE));
-    CHECK(!finder_find(&d.finder, 3 * GROUP + 3, -1, &out, NULL));
+    CHECK(!frame_seeker_find(&d.frame_seeker, 3 * GROUP + 3, -1, &out, NULL));
     CHECK(out && out->rank == 3 * GROUP + 3);
-    finder_stop(&d.finder);
+    frame_seeker_stop(&d.frame_seeker);
     frame_index_clear(&d.index);
 }
 

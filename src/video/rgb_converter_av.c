@@ -1,5 +1,5 @@
 /* RGB pictures out of decoded frames, by swscale; turned as they are to be shown. */
-#include "video/painter_av.h"
+#include "video/rgb_converter_av.h"
 
 #include "base/mem.h"
 
@@ -49,7 +49,7 @@ static enum pv_status fail_format(const char *path, const AVFrame *f, struct pv_
 }
 
 /* Sets swscale up for the frame's format, size, matrix and range. */
-static enum pv_status scaler_set(struct painter *p, const char *path, const AVFrame *f,
+static enum pv_status scaler_set(struct rgb_converter *p, const char *path, const AVFrame *f,
                                  struct pv_error *err)
 {
     bool full;
@@ -76,8 +76,8 @@ static enum pv_status scaler_set(struct painter *p, const char *path, const AVFr
     return PV_OK;
 }
 
-enum pv_status painter_paint(struct painter *p, const char *path, const AVFrame *f, int64_t rank,
-                             struct pv_error *err)
+enum pv_status rgb_converter_paint(struct rgb_converter *p, const char *path, const AVFrame *f,
+                                   int64_t rank, struct pv_error *err)
 {
     uint8_t *dst[4] = { p->scratch };
     int stride[4] = { (int)p->stride };
@@ -124,7 +124,8 @@ static struct orientation orientation_find(const AVStream *film, const AVFrame *
     return orientation_of(matrix);
 }
 
-enum pv_status painter_alloc(struct painter *p, int width, int height, struct pv_error *err)
+enum pv_status rgb_converter_alloc(struct rgb_converter *p, int width, int height,
+                                   struct pv_error *err)
 {
     size_t scratch_size = 0, rgb_size = 0, w = (size_t)width, h = (size_t)height;
 
@@ -141,17 +142,17 @@ enum pv_status painter_alloc(struct painter *p, int width, int height, struct pv
     return PV_OK;
 }
 
-enum pv_status painter_begin(struct painter *p, const AVStream *film, const AVFrame *f,
-                             struct pv_error *err)
+enum pv_status rgb_converter_begin(struct rgb_converter *p, const AVStream *film, const AVFrame *f,
+                                   struct pv_error *err)
 {
     p->orientation = orientation_find(film, f);
-    return painter_alloc(p, f->width, f->height, err);
+    return rgb_converter_alloc(p, f->width, f->height, err);
 }
 
-void painter_end(struct painter *p)
+void rgb_converter_end(struct rgb_converter *p)
 {
     sws_freeContext(p->sws);
     mem_free(p->scratch);
     mem_free(p->rgb);
-    *p = (struct painter){ .rgb_rank = -1 };
+    *p = (struct rgb_converter){ .rgb_rank = -1 };
 }

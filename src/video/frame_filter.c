@@ -1,21 +1,21 @@
-/* The judge of decoded frames. The state is one number, `bad`: the first damaged packet since the
- * last intact key frame; everything decoded after it may show the damage. A start makes everything
- * bad until a key frame comes out, so pictures shown before the key they were decoded after (open
- * groups of pictures) never pass. */
-#include "video/judge.h"
+/* The frame filter of decoded frames. The state is one number, `bad`: the first damaged packet
+ * since the last intact key frame; everything decoded after it may show the damage. A start makes
+ * everything bad until a key frame comes out, so pictures shown before the key they were decoded
+ * after (open groups of pictures) never pass. */
+#include "video/frame_filter.h"
 
 #include <assert.h>
 
 static const size_t NOTHING_BAD = SIZE_MAX;
 
-static void let_go(struct judge *j, struct judged *f)
+static void let_go(struct frame_filter *j, struct judged *f)
 {
     if (f->frame)
         j->drop(f->frame);
     *f = (struct judged){ 0 };
 }
 
-void judge_clear(struct judge *j)
+void frame_filter_clear(struct frame_filter *j)
 {
     for (int i = 0; i < j->n; i++)
         let_go(j, &j->queue[i]);
@@ -23,9 +23,9 @@ void judge_clear(struct judge *j)
     let_go(j, &j->before);
 }
 
-void judge_start(struct judge *j, size_t start, size_t want)
+void frame_filter_start(struct frame_filter *j, size_t start, size_t want)
 {
-    judge_clear(j);
+    frame_filter_clear(j);
     j->bad = start;
     j->last = j->index->order ? (int64_t)j->index->packet[start].rank - 1 : -1;
     j->want = want;
@@ -33,13 +33,13 @@ void judge_start(struct judge *j, size_t start, size_t want)
 }
 
 /* Have all frames come that were decoded before this one? */
-static bool is_settled(const struct judge *j, const struct judged *f)
+static bool is_settled(const struct frame_filter *j, const struct judged *f)
 {
     return j->ended || j->last >= (int64_t)frame_index_top(j->index, f->rank);
 }
 
 /* Frames before the wanted one leave the queue when they are settled; the last is kept. */
-static void let_early_go(struct judge *j)
+static void let_early_go(struct frame_filter *j)
 {
     int n = 0;
 
@@ -52,7 +52,7 @@ static void let_early_go(struct judge *j)
     j->n -= n;
 }
 
-static void mark_bad(struct judge *j, size_t packet)
+static void mark_bad(struct frame_filter *j, size_t packet)
 {
     int kept = 0;
 
@@ -68,7 +68,7 @@ static void mark_bad(struct judge *j, size_t packet)
 }
 
 /* Frames up to `end` of the packets before `fed` that did not come will not come. */
-static void mark_missing(struct judge *j, size_t end, size_t fed)
+static void mark_missing(struct frame_filter *j, size_t end, size_t fed)
 {
     for (size_t r = (size_t)(j->last + 1); r < end && j->index->order && !j->lenient; r++) {
         size_t packet = j->index->order[r];
@@ -78,7 +78,7 @@ static void mark_missing(struct judge *j, size_t end, size_t fed)
     }
 }
 
-void judge_add(struct judge *j, void *frame, size_t rank, bool key, bool damaged)
+void frame_filter_add(struct frame_filter *j, void *frame, size_t rank, bool key, bool damaged)
 {
     size_t packet;
     bool alone;
@@ -95,14 +95,14 @@ void judge_add(struct judge *j, void *frame, size_t rank, bool key, bool damaged
         mark_bad(j, packet);
     else if (key)
         j->bad = NOTHING_BAD;
-    if (!alone && packet < j->bad && j->n < JUDGE_QUEUE)
+    if (!alone && packet < j->bad && j->n < FRAME_FILTER_QUEUE)
         j->queue[j->n++] = (struct judged){ frame, rank };
     else
         j->drop(frame);
     let_early_go(j);
 }
 
-void judge_add_hidden(struct judge *j, size_t packet, bool key, bool damaged)
+void frame_filter_add_hidden(struct frame_filter *j, size_t packet, bool key, bool damaged)
 {
     if (damaged)
         mark_bad(j, packet);
@@ -110,7 +110,7 @@ void judge_add_hidden(struct judge *j, size_t packet, bool key, bool damaged)
         j->bad = NOTHING_BAD;
 }
 
-void judge_add_error(struct judge *j)
+void frame_filter_add_error(struct frame_filter *j)
 {
     size_t first = (size_t)(j->last + 1), packet = SIZE_MAX;
 
@@ -122,7 +122,7 @@ void judge_add_error(struct judge *j)
     mark_bad(j, packet);
 }
 
-void judge_end(struct judge *j, size_t fed)
+void frame_filter_end(struct frame_filter *j, size_t fed)
 {
     size_t end = (size_t)(j->last + 1) + 2 * INDEX_REORDER_MAX;
 
@@ -131,14 +131,14 @@ void judge_end(struct judge *j, size_t fed)
     let_early_go(j);
 }
 
-void judge_want(struct judge *j, size_t rank)
+void frame_filter_want(struct frame_filter *j, size_t rank)
 {
     assert(rank >= j->want);
     j->want = rank;
     let_early_go(j);
 }
 
-enum verdict judge_decide(const struct judge *j, const struct judged **out)
+enum verdict frame_filter_decide(const struct frame_filter *j, const struct judged **out)
 {
     for (int i = 0; i < j->n; i++) {
         if (j->queue[i].rank != j->want)
@@ -151,7 +151,7 @@ enum verdict judge_decide(const struct judge *j, const struct judged **out)
     return j->ended || j->last >= (int64_t)j->want ? VERDICT_LOST : VERDICT_WAIT;
 }
 
-const struct judged *judge_stand_in(const struct judge *j)
+const struct judged *frame_filter_stand_in(const struct frame_filter *j)
 {
     if (j->n > 0 && j->queue[0].rank < j->want)
         return NULL; /* its verdict is still out */

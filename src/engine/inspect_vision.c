@@ -1,6 +1,6 @@
 /* The vision tower in words and as JSON: its shape, what it does to pictures, and, for a video of a
  * common size, the tokens it becomes and the memory it takes. */
-#include "engine/describe_vision.h"
+#include "engine/inspect_vision.h"
 
 #include "engine/encoder.h"
 #include "format/family.h"
@@ -60,7 +60,7 @@ static uint64_t tower_weights(const struct model_file *mf)
     return sum;
 }
 
-static uint64_t hearing_weights(const struct model_file *mf)
+static uint64_t audio_encoder_weights(const struct model_file *mf)
 {
     const struct audio_config *c = &model_file_vision(mf)->audio;
     uint64_t sum = sum_tensors(model_file_audio_tensors(mf), sizeof(struct audio_tensors));
@@ -72,7 +72,7 @@ static uint64_t hearing_weights(const struct model_file *mf)
     return sum;
 }
 
-static void text_hearing(struct buf *b, const struct model_file *mf)
+static void text_audio_encoder(struct buf *b, const struct model_file *mf)
 {
     const struct audio_config *c = &model_file_vision(mf)->audio;
 
@@ -82,12 +82,12 @@ static void text_hearing(struct buf *b, const struct model_file *mf)
                "sound        %d layers, hidden %d, ffn %d, %d heads of %d; Q-Former of %d layers, "
                "hidden %d, %.1f MiB\n",
                c->n_layers, c->hidden, c->ffn, c->n_heads, c->head_dim, c->q_layers, c->q_hidden,
-               describe_mib(hearing_weights(mf)));
+               describe_mib(audio_encoder_weights(mf)));
     buf_printf(b, "             %d tokens of %g seconds\n", audio_chunk_tokens(c),
                (double)c->positions / AUDIO_FRAMES_PER_SECOND);
 }
 
-static void json_hearing(struct buf *b, const struct model_file *mf)
+static void json_audio_encoder(struct buf *b, const struct model_file *mf)
 {
     const struct audio_config *c = &model_file_vision(mf)->audio;
 
@@ -101,7 +101,7 @@ static void json_hearing(struct buf *b, const struct model_file *mf)
                "\"qformer_ffn\":%d,\"qformer_heads\":%d,\"audio_token\":%d,\"weights\":%llu}",
                c->mel, c->n_layers, c->hidden, c->ffn, c->n_heads, c->positions, c->window,
                c->q_layers, c->q_hidden, c->q_ffn, c->q_heads, (int)c->token,
-               (unsigned long long)hearing_weights(mf));
+               (unsigned long long)audio_encoder_weights(mf));
 }
 
 static int count_full(const struct vision_config *c)
@@ -169,7 +169,7 @@ void describe_vision_text(struct buf *b, const struct pv_model *m)
                    "MiB, tower %.1f MiB\n",
                    FRAMES, WIDTH, HEIGHT, x.width, x.height, x.tokens, describe_mib(x.pictures),
                    describe_mib(x.scratch));
-    text_hearing(b, m->file);
+    text_audio_encoder(b, m->file);
 }
 
 static void json_floats(struct buf *b, const char *key, const float v[3])
@@ -233,5 +233,5 @@ void describe_vision_json(struct buf *b, const struct pv_model *m)
                    FRAMES, HEIGHT, WIDTH, x.height, x.width, x.tokens,
                    (unsigned long long)x.pictures, (unsigned long long)x.scratch);
     buf_puts(b, "}");
-    json_hearing(b, m->file);
+    json_audio_encoder(b, m->file);
 }

@@ -10,20 +10,20 @@
  * All blocks are requested before the preceding kernel has ended. Keys and values that this step
  * writes, and those of a tree's branch, are copied into them when those exist: after dep_wait, or
  * at once if the preceding kernel has waited for them (split_args.beside). */
-#ifndef PV_KERNELS_CUDA_ATTENTION_FEW_LONE_HOPPER_CUH
-#define PV_KERNELS_CUDA_ATTENTION_FEW_LONE_HOPPER_CUH
+#ifndef PV_KERNELS_CUDA_ATTENTION_FEW_ONE_ROW_HOPPER_CUH
+#define PV_KERNELS_CUDA_ATTENTION_FEW_ONE_ROW_HOPPER_CUH
 
 #include "kernels/cuda/attention_few_hopper.cuh"
 
 #include <math.h>
 
 enum {
-    LONE_PAIRS = 8,  /* mma's N */
-    PASS_BARRIER = 1 /* for all warps that compute */
+    ONE_ROW_PAIRS = 8, /* mma's N */
+    PASS_BARRIER = 1   /* for all warps that compute */
 };
 
 /* One kernel instance. PASS: blocks of keys per pass. */
-template <int HEAD, int SPLIT, int PASS, int STAGES, int BLOCKS, int FLIGHT> struct lone_shape {
+template <int HEAD, int SPLIT, int PASS, int STAGES, int BLOCKS, int FLIGHT> struct one_row_shape {
     static constexpr int d = HEAD, block = 64, split = SPLIT, pass = PASS, stages = STAGES;
     static constexpr int blocks = BLOCKS, groups = 1;   /* per multiprocessor; see split_shape */
     static constexpr bool once = SPLIT == PASS * block; /* the whole split in one pass */
@@ -40,22 +40,22 @@ template <int HEAD, int SPLIT, int PASS, int STAGES, int BLOCKS, int FLIGHT> str
 };
 
 /* Data exchanged between warps. */
-template <class T> struct lone_shared {
-    float p[LONE_PAIRS][T::pass * T::block + 8]; /* rows 8 banks apart */
-    int2 top[2][T::pass][LONE_PAIRS / 2]; /* maximum up to a block, as rank_of; two buffers */
-    float2 turn[T::pass][LONE_PAIRS];     /* per block: maximum up to it; factor for O */
-    float inverse[LONE_PAIRS];
-    uint4 q[LONE_PAIRS][T::d / 8 + 1]; /* rows 4 banks apart */
+template <class T> struct one_row_shared {
+    float p[ONE_ROW_PAIRS][T::pass * T::block + 8]; /* rows 8 banks apart */
+    int2 top[2][T::pass][ONE_ROW_PAIRS / 2]; /* maximum up to a block, as rank_of; two buffers */
+    float2 turn[T::pass][ONE_ROW_PAIRS];     /* per block: maximum up to it; factor for O */
+    float inverse[ONE_ROW_PAIRS];
+    uint4 q[ONE_ROW_PAIRS][T::d / 8 + 1]; /* rows 4 banks apart */
 };
 
 #ifdef HOPPER_CODE
 
 /* State of a thread of the computing warps. It has rows lane / 4 and lane / 4 + 8 of a tile [16
  * keys or elements of a head][8 pairs], columns lane % 4 * 2 and the next. */
-template <class T> struct lone {
+template <class T> struct one_row {
     const split_args &a;
     const struct split_job &b;
-    struct lone_shared<T> &shared;
+    struct one_row_shared<T> &shared;
     const unsigned char *memory;
     uint32_t base, bars;      /* addresses of `memory` and of the barriers */
     int warp, lane, pair;     /* pair: the first of two */
@@ -72,7 +72,7 @@ template <class T> struct lone {
 
 /* Multiply 16 keys of a block by the queries. */
 template <class T>
-__device__ __forceinline__ void lone_scores(float (&s)[4], struct lone<T> &w, int stage)
+__device__ __forceinline__ void one_row_scores(float (&s)[4], struct one_row<T> &w, int stage)
 {
     int row = w.warp % 4 * 16 + w.lane % 16, piece = w.lane / 16;
     const unsigned char *keys = w.memory + T::k_at + stage * T::block_size + row * 128;
@@ -99,17 +99,17 @@ __device__ __forceinline__ float of_rank(int i)
 }
 
 /* Reset the maxima of a buffer. */
-template <class T> __device__ __forceinline__ void lone_forget(struct lone<T> &w, int turn)
+template <class T> __device__ __forceinline__ void one_row_forget(struct one_row<T> &w, int turn)
 {
     int thread = (int)threadIdx.x, least = rank_of(-INFINITY);
-    if (thread < T::pass * LONE_PAIRS / 2)
+    if (thread < T::pass * ONE_ROW_PAIRS / 2)
         w.shared.top[turn][thread / 4][thread % 4] = make_int2(least, least);
 }
 
 /* Add the warp's maxima to those of its block and all later blocks of the pass; one lane per block.
  */
 template <class T>
-__device__ __forceinline__ void lone_tell(struct lone<T> &w, const float (&s)[4], int turn)
+__device__ __forceinline__ void one_row_tell(struct one_row<T> &w, const float (&s)[4], int turn)
 {
     float t[2] = { fmaxf(s[0], s[2]), fmaxf(s[1], s[3]) };
     int block = w.warp / 4 + w.lane / 4;
@@ -127,14 +127,14 @@ __device__ __forceinline__ void lone_tell(struct lone<T> &w, const float (&s)[4]
 
 /* Maxima of the two pairs up to a block of the pass, including everything before the pass. */
 template <class T>
-__device__ __forceinline__ float2 lone_top(const struct lone<T> &w, int turn, int block)
+__device__ __forceinline__ float2 one_row_top(const struct one_row<T> &w, int turn, int block)
 {
     int2 r = w.shared.top[turn][block][w.lane % 4];
     return make_float2(fmaxf(of_rank(r.x), w.m[0]), fmaxf(of_rank(r.y), w.m[1]));
 }
 
 /* Factor for O when the maximum grows. */
-__device__ __forceinline__ float lone_shrink(float before, float now, float scale)
+__device__ __forceinline__ float one_row_shrink(float before, float now, float scale)
 {
     return exp2_fast((before - (now == -INFINITY ? 0.0f : now)) * scale);
 }
@@ -142,18 +142,18 @@ __device__ __forceinline__ float lone_shrink(float before, float now, float scal
 /* Store P of the warp's keys, once all maxima are known; the first warp of a block also stores the
  * block's maximum and factor. */
 template <class T>
-__device__ __forceinline__ void lone_give(struct lone<T> &w, const float (&s)[4], int turn)
+__device__ __forceinline__ void one_row_give(struct one_row<T> &w, const float (&s)[4], int turn)
 {
     int own = w.warp / 4, key = w.warp * 16 + w.lane / 4;
-    float2 now = lone_top(w, turn, own);
+    float2 now = one_row_top(w, turn, own);
     float mine[2] = { now.x, now.y };
     if (w.warp % 4 == 0 && w.lane < 4) {
         float2 before = make_float2(w.m[0], w.m[1]);
         if (own > 0)
-            before = lone_top(w, turn, own - 1);
-        w.shared.turn[own][w.pair] = make_float2(now.x, lone_shrink(before.x, now.x, w.a.scale));
+            before = one_row_top(w, turn, own - 1);
+        w.shared.turn[own][w.pair] = make_float2(now.x, one_row_shrink(before.x, now.x, w.a.scale));
         w.shared.turn[own][w.pair + 1] =
-            make_float2(now.y, lone_shrink(before.y, now.y, w.a.scale));
+            make_float2(now.y, one_row_shrink(before.y, now.y, w.a.scale));
     }
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -165,7 +165,7 @@ __device__ __forceinline__ void lone_give(struct lone<T> &w, const float (&s)[4]
 
 /* Compute scores and P of the warp's keys. Called by all computing warps. */
 template <class T>
-__device__ __forceinline__ void lone_weights(struct lone<T> &w, int j, int blocks)
+__device__ __forceinline__ void one_row_weights(struct one_row<T> &w, int j, int blocks)
 {
     int block = w.warp / 4, stage = w.stage + block, parity = w.parity;
     int turn = T::once ? 0 : j / T::pass % 2;
@@ -175,20 +175,20 @@ __device__ __forceinline__ void lone_weights(struct lone<T> &w, int j, int block
     if (block < blocks) {
         int position = w.b.split * T::split + j * T::block + w.warp * 16 + w.lane / 4;
         barrier_wait(w.bars + stage * 8, parity);
-        lone_scores<T>(s, w, stage);
+        one_row_scores<T>(s, w, stage);
 #pragma unroll
         for (int i = 0; i < 4; i++)
             if (position + i / 2 * 8 >= w.limit[i % 2])
                 s[i] = -INFINITY;
-        lone_tell(w, s, turn);
+        one_row_tell(w, s, turn);
     }
     named_sync(PASS_BARRIER, T::workers);
     if (!T::once)
-        lone_forget(w, turn ^ 1);
+        one_row_forget(w, turn ^ 1);
     if (block < blocks)
-        lone_give(w, s, turn);
+        one_row_give(w, s, turn);
     if (!T::once) {
-        float2 all = lone_top(w, turn, blocks - 1);
+        float2 all = one_row_top(w, turn, blocks - 1);
         w.m[0] = all.x;
         w.m[1] = all.y;
     }
@@ -196,12 +196,12 @@ __device__ __forceinline__ void lone_weights(struct lone<T> &w, int j, int block
 }
 
 /* Operands of one mma: values and P of 16 keys. */
-struct lone_step {
+struct one_row_step {
     uint32_t v[4], p[2];
 };
 
-__device__ __forceinline__ void lone_take(struct lone_step &to, const unsigned char *values,
-                                          const float *p)
+__device__ __forceinline__ void one_row_take(struct one_row_step &to, const unsigned char *values,
+                                             const float *p)
 {
     float2 low = *(const float2 *)p, high = *(const float2 *)(p + 8);
     load_matrix4_trans(to.v, values);
@@ -211,7 +211,7 @@ __device__ __forceinline__ void lone_take(struct lone_step &to, const unsigned c
 
 /* O^T += V^T P^T for 16 elements of the head. The mma form a chain, so operands are loaded two
  * steps ahead. */
-template <class T> __device__ __forceinline__ void lone_values(struct lone<T> &w, int blocks)
+template <class T> __device__ __forceinline__ void one_row_values(struct one_row<T> &w, int blocks)
 {
     constexpr int STEPS = T::block / 16, STEP_SIZE = 16 * 128;
     int row = w.lane % 8 + w.lane / 16 * 8, piece = w.warp * 2 + w.lane / 8 % 2, stage = w.stage;
@@ -220,17 +220,17 @@ template <class T> __device__ __forceinline__ void lone_values(struct lone<T> &w
     const unsigned char *from = values + stage * T::block_size;
     const float *p = &w.shared.p[w.lane / 4][w.lane % 4 * 2];
     const float2 *turn = &w.shared.turn[0][w.pair];
-    struct lone_step step[STEPS];
+    struct one_row_step step[STEPS];
     int parity = w.parity;
     barrier_wait(w.bars + (T::stages + stage) * 8, parity);
-    lone_take(step[0], from, p);
-    lone_take(step[1], from + STEP_SIZE, p + 16);
+    one_row_take(step[0], from, p);
+    one_row_take(step[1], from + STEP_SIZE, p + 16);
 #pragma unroll 1
     for (int i = 0; i < blocks; i++) {
         float2 low = turn[0], high = turn[1];
         uint32_t empty = w.bars + (2 * T::stages + stage) * 8;
-        lone_take(step[2], from + 2 * STEP_SIZE, p + 32);
-        lone_take(step[3], from + 3 * STEP_SIZE, p + 48);
+        one_row_take(step[2], from + 2 * STEP_SIZE, p + 32);
+        one_row_take(step[3], from + 3 * STEP_SIZE, p + 48);
         w.o[0] *= low.y;
         w.o[1] *= high.y;
         w.o[2] *= low.y;
@@ -243,10 +243,10 @@ template <class T> __device__ __forceinline__ void lone_values(struct lone<T> &w
                 stage = 0, parity ^= 1;
             from = values + stage * T::block_size;
             p += T::block;
-            turn += LONE_PAIRS;
+            turn += ONE_ROW_PAIRS;
             barrier_wait(w.bars + (T::stages + stage) * 8, parity);
-            lone_take(step[0], from, p);
-            lone_take(step[1], from + STEP_SIZE, p + 16);
+            one_row_take(step[0], from, p);
+            one_row_take(step[1], from + STEP_SIZE, p + 16);
         }
         mma_bf16(w.o, step[2].v, step[2].p);
         mma_bf16(w.o, step[3].v, step[3].p);
@@ -260,7 +260,7 @@ template <class T> __device__ __forceinline__ void lone_values(struct lone<T> &w
 
 /* Sums of P in the order of the other kernel's threads: a lane has keys 8 i + lane % 4 * 2 and the
  * next. */
-template <class T> __device__ __forceinline__ void lone_sums(struct lone<T> &w, int blocks)
+template <class T> __device__ __forceinline__ void one_row_sums(struct one_row<T> &w, int blocks)
 {
     const float *p = &w.shared.p[w.lane / 4][w.lane % 4 * 2];
 #pragma unroll 1
@@ -276,7 +276,8 @@ template <class T> __device__ __forceinline__ void lone_sums(struct lone<T> &w, 
     }
 }
 
-template <class T> __device__ __forceinline__ void lone_store_sums(struct lone<T> &w, int blocks)
+template <class T>
+__device__ __forceinline__ void one_row_store_sums(struct one_row<T> &w, int blocks)
 {
     int pair = w.lane / 4;
     float l = w.l;
@@ -288,7 +289,7 @@ template <class T> __device__ __forceinline__ void lone_store_sums(struct lone<T
         w.a.top[w.top_to] = make_float2(w.shared.turn[blocks - 1][pair].x, l);
 }
 
-template <class T> __device__ __forceinline__ void lone_store(struct lone<T> &w)
+template <class T> __device__ __forceinline__ void one_row_store(struct one_row<T> &w)
 {
 #pragma unroll
     for (int e = 0; e < 2; e++) {
@@ -314,7 +315,7 @@ template <class T> __device__ __forceinline__ void lone_store(struct lone<T> &w)
 
 /* How many positions a pair sees (*limit), and where its results go; -1: nowhere. */
 template <class T>
-__device__ __forceinline__ int lone_place(const struct lone<T> &w, int pair, int *limit)
+__device__ __forceinline__ int one_row_place(const struct one_row<T> &w, int pair, int *limit)
 {
     const split_args &a = w.a;
     const split_slice &s = own_slice(a);
@@ -326,31 +327,33 @@ __device__ __forceinline__ int lone_place(const struct lone<T> &w, int pair, int
 }
 
 /* Compute limits and destinations, before the preceding kernel has ended. */
-template <class T> __device__ __forceinline__ void lone_places(struct lone<T> &w)
+template <class T> __device__ __forceinline__ void one_row_places(struct one_row<T> &w)
 {
     int limit;
 #pragma unroll
     for (int e = 0; e < 2; e++) {
-        int to = lone_place(w, w.pair + e, &w.limit[e]);
+        int to = one_row_place(w, w.pair + e, &w.limit[e]);
         w.to[e] = to < 0 ? -1 : to * T::d + w.warp * 16 + w.lane / 4;
     }
-    w.top_to = lone_place(w, w.lane / 4, &limit);
+    w.top_to = one_row_place(w, w.lane / 4, &limit);
     hold(w.to[0] & w.to[1] & w.limit[0] & w.limit[1] & w.top_to);
 }
 
 /* Start copying the queries to shared memory. If each warp loaded them for itself, the whole GPU
  * would request the same line of L2. */
-template <class T> __device__ __forceinline__ void lone_ask(struct lone<T> &w, const uint16_t *q)
+template <class T>
+__device__ __forceinline__ void one_row_ask(struct one_row<T> &w, const uint16_t *q)
 {
     constexpr int PIECES = T::d / 8;
     int thread = (int)threadIdx.x;
-    if (thread < LONE_PAIRS * PIECES)
+    if (thread < ONE_ROW_PAIRS * PIECES)
         copy_async16_to(shared_address(&w.shared.q[thread / PIECES][thread % PIECES]), q, 16);
 }
 
 /* Copy keys and values from slot `first` on into the blocks of the pass, over the outdated ones
  * that TMA loaded. Waits until they and the queries have arrived. */
-template <class T> __device__ __forceinline__ void lone_mend(struct lone<T> &w, int j, int blocks)
+template <class T>
+__device__ __forceinline__ void one_row_mend(struct one_row<T> &w, int j, int blocks)
 {
     constexpr int PIECES = T::d / 8;
     const split_args &a = w.a;
@@ -380,7 +383,7 @@ template <class T> __device__ __forceinline__ void lone_mend(struct lone<T> &w, 
 }
 
 /* Process all blocks of keys. */
-template <class T> __device__ __forceinline__ void lone_walk(struct lone<T> &w)
+template <class T> __device__ __forceinline__ void one_row_walk(struct one_row<T> &w)
 {
     int j = 0, steps = w.b.steps;
     w.o[0] = w.o[1] = w.o[2] = w.o[3] = w.l = 0;
@@ -389,21 +392,21 @@ template <class T> __device__ __forceinline__ void lone_walk(struct lone<T> &w)
     do {
         int blocks = min(steps - j, (int)T::pass);
         if (j == 0 || w.b.split * T::split + (j + blocks) * T::block > w.b.first) {
-            lone_mend(w, j, blocks);
+            one_row_mend(w, j, blocks);
             named_sync(PASS_BARRIER, T::workers);
         }
         if (j == 0)
 #pragma unroll
             for (int c = 0; c < T::d / 32; c++)
                 load_matrix4(w.q[c], &w.shared.q[w.lane % 8][c * 4 + w.lane / 8]);
-        lone_weights<T>(w, j, blocks);
+        one_row_weights<T>(w, j, blocks);
         if (w.warp < T::value_warps)
-            lone_values<T>(w, blocks);
+            one_row_values<T>(w, blocks);
         else if (w.warp == T::value_warps)
-            lone_sums<T>(w, blocks);
+            one_row_sums<T>(w, blocks);
         j += T::pass;
         if (w.warp == T::value_warps && (T::once || j >= steps))
-            lone_store_sums(w, blocks);
+            one_row_store_sums(w, blocks);
         w.stage += blocks;
         if (w.stage >= T::stages)
             w.stage -= T::stages, w.parity ^= 1;
@@ -411,12 +414,12 @@ template <class T> __device__ __forceinline__ void lone_walk(struct lone<T> &w)
 }
 
 template <class T>
-__device__ __forceinline__ void lone_consume(const split_args &a, const struct split_job &b,
-                                             unsigned char *memory, const uint16_t *path)
+__device__ __forceinline__ void one_row_consume(const split_args &a, const struct split_job &b,
+                                                unsigned char *memory, const uint16_t *path)
 {
     constexpr int PIECES = T::d / 8;
-    struct lone<T> w = {
-        a, b, *(struct lone_shared<T> *)(memory + T::rest_at), memory
+    struct one_row<T> w = {
+        a, b, *(struct one_row_shared<T> *)(memory + T::rest_at), memory
     };
     int thread = (int)threadIdx.x, pair = thread / PIECES < b.m ? thread / PIECES : 0;
     int query = (b.m0 + pair) / a.group, head = b.m0 + pair - query * a.group;
@@ -429,16 +432,16 @@ __device__ __forceinline__ void lone_consume(const split_args &a, const struct s
     w.lane = thread % 32;
     w.pair = w.lane % 4 * 2;
     w.path = path;
-    lone_places(w);
-    lone_forget(w, 0);
+    one_row_places(w);
+    one_row_forget(w, 0);
     if (!a.beside)
         dep_wait();
-    lone_ask(w, q); /* from L2, see split_args.beside */
-    lone_walk<T>(w);
+    one_row_ask(w, q); /* from L2, see split_args.beside */
+    one_row_walk<T>(w);
     if (a.direct)
         named_sync(PASS_BARRIER, T::workers);
     if (w.warp < T::value_warps)
-        lone_store(w);
+        one_row_store(w);
 }
 
 /* Find the thread block's work: up to eight heads of a row of a tree, and a split that contains
@@ -460,8 +463,8 @@ __device__ static inline bool branch_find(struct split_job *b, struct split_page
     b->first = run->first_slot;
     b->page = run->first_page;
     b->split = b->first / T::split + i / a.tree_rows;
-    b->m0 = b->q0 * a.group + part * LONE_PAIRS;
-    b->m = min(a.group - part * LONE_PAIRS, (int)LONE_PAIRS);
+    b->m0 = b->q0 * a.group + part * ONE_ROW_PAIRS;
+    b->m = min(a.group - part * ONE_ROW_PAIRS, (int)ONE_ROW_PAIRS);
     if (b->q0 >= s.rows || b->split * T::split >= b->first + nodes)
         return false;
     if (loads)
@@ -492,12 +495,12 @@ __device__ static inline void end_with_both(const split_args &a)
 /* TREE: rows of trees; otherwise rows of chains. */
 template <class T, bool TREE>
 __global__ void __launch_bounds__(T::roomy, T::blocks)
-    attention_lone_kernel(const __grid_constant__ split_args a)
+    attention_one_row_kernel(const __grid_constant__ split_args a)
 {
 #ifdef HOPPER_CODE
-    TILE_MEMORY(lone_memory);
-    uint32_t base = shared_address(lone_memory), bars = base + T::bars_at;
-    uint16_t *path = (uint16_t *)(lone_memory + T::rest_at + sizeof(struct lone_shared<T>));
+    TILE_MEMORY(one_row_memory);
+    uint32_t base = shared_address(one_row_memory), bars = base + T::bars_at;
+    uint16_t *path = (uint16_t *)(one_row_memory + T::rest_at + sizeof(struct one_row_shared<T>));
     bool loads = threadIdx.x == T::workers;
     struct split_job b = {};
     struct split_pages<T> pages = {};
@@ -519,7 +522,7 @@ __global__ void __launch_bounds__(T::roomy, T::blocks)
     if (loads)
         produce<T, true>(a, b, pages, base);
     else if (threadIdx.x < T::workers)
-        lone_consume<T>(a, b, lone_memory, TREE ? path : NULL);
+        one_row_consume<T>(a, b, one_row_memory, TREE ? path : NULL);
     if (TREE && threadIdx.x == 0 && b.kv_head == 0 && b.split == b.first / T::split)
         a.limit[own_slice(a).part + b.q0] = b.high;
     end_with_both(a);

@@ -6,7 +6,7 @@
  * then layers as a vision tower's (vision/tower_layer.h), all frames attending to all, and a norm.
  * Before the first frame and after the last are zeros. Convolutions are products: the rows under
  * one are gathered side by side, so their weights are kept with the channels last. */
-#include "hearing/hearing_parts.h"
+#include "audio_encoder/audio_encoder_parts.h"
 
 #include "base/minmax.h"
 #include "tensor/quant.h"
@@ -50,7 +50,7 @@ static size_t small_floats(const struct model_file *mf, const struct audio_confi
 }
 
 /* [out, channels, taps] -> [out, taps * channels], in the tensor's own type. */
-static enum pv_status take_conv(struct hearing *h, int i, const struct tensor *t,
+static enum pv_status take_conv(struct audio_encoder *h, int i, const struct tensor *t,
                                 const struct tensor *bias, float **at, struct pv_error *err)
 {
     size_t channels = (size_t)t->dim[1], in = channels * AUDIO_TAPS;
@@ -73,7 +73,7 @@ static enum pv_status take_conv(struct hearing *h, int i, const struct tensor *t
     return weights_take(h->dev, &h->conv[i], m, err);
 }
 
-static enum pv_status take_query_layer(struct hearing *h, struct query_layer *l,
+static enum pv_status take_query_layer(struct audio_encoder *h, struct query_layer *l,
                                        const struct query_layer_tensors *t, float **at,
                                        struct pv_error *err)
 {
@@ -97,7 +97,7 @@ static enum pv_status take_query_layer(struct hearing *h, struct query_layer *l,
     return tower_take_parts(h->dev, parts, sizeof parts / sizeof *parts, at, err);
 }
 
-static enum pv_status take_weights(struct hearing *h, const struct model_file *mf,
+static enum pv_status take_weights(struct audio_encoder *h, const struct model_file *mf,
                                    struct pv_error *err)
 {
     const struct audio_tensors *t = model_file_audio_tensors(mf);
@@ -122,11 +122,11 @@ static enum pv_status take_weights(struct hearing *h, const struct model_file *m
     return s;
 }
 
-enum pv_status hearing_open(struct hearing **out, const struct model_file *mf, struct device *dev,
-                            struct pv_error *err)
+enum pv_status audio_encoder_open(struct audio_encoder **out, const struct model_file *mf,
+                                  struct device *dev, struct pv_error *err)
 {
     const struct audio_config *c = &model_file_vision(mf)->audio;
-    struct hearing *h;
+    struct audio_encoder *h;
     void *small = NULL;
     enum pv_status s;
     if (!c->hidden)
@@ -147,7 +147,7 @@ enum pv_status hearing_open(struct hearing **out, const struct model_file *mf, s
     if (!s)
         s = take_weights(h, mf, err);
     if (s) {
-        hearing_close(&h);
+        audio_encoder_close(&h);
         return s;
     }
     *out = h;
@@ -161,9 +161,9 @@ static void drop_query_layer(struct device *dev, struct query_layer *l)
         weights_drop(dev, own[i]);
 }
 
-void hearing_close(struct hearing **h)
+void audio_encoder_close(struct audio_encoder **h)
 {
-    struct hearing *old = *h;
+    struct audio_encoder *old = *h;
     *h = NULL;
     if (!old)
         return;
@@ -183,14 +183,14 @@ void hearing_close(struct hearing **h)
     mem_free(old);
 }
 
-const struct audio_config *hearing_config(const struct hearing *h)
+const struct audio_config *audio_encoder_config(const struct audio_encoder *h)
 {
     return &h->c;
 }
 
 /* ---- state ---- */
 
-static struct work_shape work_shape_of(const struct hearing *h)
+static struct work_shape work_shape_of(const struct audio_encoder *h)
 {
     const struct audio_config *c = &h->c;
     int in = max_int(AUDIO_TAPS * max_int(c->mel, c->hidden), max_int(c->ffn, c->q_ffn));
@@ -207,7 +207,8 @@ static struct work_shape work_shape_of(const struct hearing *h)
                                 .segment = c->positions };
 }
 
-static size_t carve_device(struct hearing_state *st, struct arena *a, const struct hearing *h)
+static size_t carve_device(struct audio_encoder_state *st, struct arena *a,
+                           const struct audio_encoder *h)
 {
     const struct audio_config *c = &h->c;
     bool block = h->dev->ops->tower != NULL;
@@ -236,7 +237,8 @@ static size_t carve_device(struct hearing_state *st, struct arena *a, const stru
     return total;
 }
 
-static size_t carve_host(struct hearing_state *st, struct arena *a, const struct hearing *h)
+static size_t carve_host(struct audio_encoder_state *st, struct arena *a,
+                         const struct audio_encoder *h)
 {
     size_t frames = (size_t)audio_chunk_frames(&h->c), total = 0;
     st->host_rows = tower_reserve(a, &total, sizeof *st->host_rows * AUDIO_TAPS * TOWER_CHUNK);
@@ -245,15 +247,15 @@ static size_t carve_host(struct hearing_state *st, struct arena *a, const struct
     return total;
 }
 
-size_t hearing_state_size(const struct hearing *h)
+size_t audio_encoder_state_size(const struct audio_encoder *h)
 {
     struct work_shape shape = work_shape_of(h);
-    struct hearing_state none;
+    struct audio_encoder_state none;
     return carve_device(&none, NULL, h) + carve_host(&none, NULL, h) +
            h->dev->ops->work_size(h->dev, &shape);
 }
 
-static enum pv_status state_fill(struct hearing_state *st, const struct hearing *h,
+static enum pv_status state_fill(struct audio_encoder_state *st, const struct audio_encoder *h,
                                  struct pv_error *err)
 {
     struct work_shape shape = work_shape_of(h);
@@ -270,26 +272,26 @@ static enum pv_status state_fill(struct hearing_state *st, const struct hearing 
     return h->dev->ops->work_open(h->dev, &st->work, &shape, err);
 }
 
-enum pv_status hearing_state_open(struct hearing_state **out, const struct hearing *h,
-                                  struct pv_error *err)
+enum pv_status audio_encoder_state_open(struct audio_encoder_state **out,
+                                        const struct audio_encoder *h, struct pv_error *err)
 {
-    struct hearing_state *st = mem_zalloc(sizeof *st);
+    struct audio_encoder_state *st = mem_zalloc(sizeof *st);
     enum pv_status s;
     if (!st)
         return fail_nomem(err, sizeof *st);
     st->dev = h->dev;
     s = state_fill(st, h, err);
     if (s) {
-        hearing_state_close(&st);
+        audio_encoder_state_close(&st);
         return s;
     }
     *out = st;
     return PV_OK;
 }
 
-void hearing_state_close(struct hearing_state **st)
+void audio_encoder_state_close(struct audio_encoder_state **st)
 {
-    struct hearing_state *old = *st;
+    struct audio_encoder_state *old = *st;
     *st = NULL;
     if (!old)
         return;
@@ -298,20 +300,20 @@ void hearing_state_close(struct hearing_state **st)
     mem_free(old);
 }
 
-void hearing_state_watch(struct hearing_state *st, struct vision_watch watch)
+void audio_encoder_state_watch(struct audio_encoder_state *st, struct vision_watch watch)
 {
     st->watch = watch;
 }
 
-void hearing_state_work_on(struct hearing_state *st, struct device *group)
+void audio_encoder_state_work_on(struct audio_encoder_state *st, struct device *group)
 {
     st->dev->ops->work_on(st->work, group);
 }
 
 /* ---- encoding ---- */
 
-void hearing_multiply(const struct hearing_pass *p, const struct matrix *w, float *y,
-                      const float *x, int n)
+void audio_encoder_multiply(const struct audio_encoder_pass *p, const struct matrix *w, float *y,
+                            const float *x, int n)
 {
     for (int at = 0; at < n; at += TOWER_CHUNK) {
         struct matmul_job job = { w, y + (size_t)at * (size_t)w->out, (size_t)w->out };
@@ -321,10 +323,10 @@ void hearing_multiply(const struct hearing_pass *p, const struct matrix *w, floa
 }
 
 /* y [n, out] = gelu of convolution i over x [1 + n_x, dim], whose row 0 is zero. */
-static void convolve(const struct hearing_pass *p, int i, float *y, int n, const float *x, int n_x,
-                     int dim, int stride)
+static void convolve(const struct audio_encoder_pass *p, int i, float *y, int n, const float *x,
+                     int n_x, int dim, int stride)
 {
-    struct hearing_state *st = p->st;
+    struct audio_encoder_state *st = p->st;
     const struct matrix *w = &p->h->conv[i];
     for (int at = 0; at < n; at += TOWER_CHUNK) {
         int m = min_int(TOWER_CHUNK, n - at);
@@ -335,15 +337,15 @@ static void convolve(const struct hearing_pass *p, int i, float *y, int n, const
         }
         p->ops->put(st->work, st->rows, st->host_rows, sizeof *st->rows * (size_t)(m * AUDIO_TAPS));
         p->ops->gather(st->work, st->wide, x, st->rows, m * AUDIO_TAPS, dim);
-        hearing_multiply(p, w, to, st->wide, m);
+        audio_encoder_multiply(p, w, to, st->wide, m);
         p->ops->gelu(st->work, to, m, w->out, GELU_ERF);
     }
 }
 
-static void embed(const struct hearing_pass *p, const float *mel)
+static void embed(const struct audio_encoder_pass *p, const float *mel)
 {
     const struct audio_config *c = &p->h->c;
-    struct hearing_state *st = p->st;
+    struct audio_encoder_state *st = p->st;
     int frames = audio_chunk_frames(c);
     for (int t = 0; t < frames; t++)
         for (int i = 0; i < c->mel; i++)
@@ -356,10 +358,10 @@ static void embed(const struct hearing_pass *p, const float *mel)
     p->ops->add(st->work, st->x, p->h->position, c->positions, c->hidden);
 }
 
-static struct layer_room layer_room(const struct hearing_pass *p)
+static struct layer_room layer_room(const struct audio_encoder_pass *p)
 {
     const struct audio_config *c = &p->h->c;
-    const struct hearing_state *st = p->st;
+    const struct audio_encoder_state *st = p->st;
     return (struct layer_room){ .ops = p->ops,
                                 .work = st->work,
                                 .hidden = c->hidden,
@@ -380,7 +382,7 @@ static struct layer_room layer_room(const struct hearing_pass *p)
 }
 
 /* False: the watch stopped it. */
-static bool run_layers(const struct hearing_pass *p)
+static bool run_layers(const struct audio_encoder_pass *p)
 {
     const struct audio_config *c = &p->h->c;
     const struct layer_room room = layer_room(p);
@@ -394,10 +396,10 @@ static bool run_layers(const struct hearing_pass *p)
     return true;
 }
 
-enum pv_status hearing_encode(const struct hearing *h, struct hearing_state *st, const float *mel,
-                              float *out, struct pv_error *err)
+enum pv_status audio_encoder_encode(const struct audio_encoder *h, struct audio_encoder_state *st,
+                                    const float *mel, float *out, struct pv_error *err)
 {
-    const struct hearing_pass p = { .h = h, .st = st, .ops = h->dev->ops };
+    const struct audio_encoder_pass p = { .h = h, .st = st, .ops = h->dev->ops };
     const struct audio_config *c = &h->c;
     enum pv_status s = PV_OK;
     mem_guard_begin();

@@ -11,8 +11,8 @@
  * and fetch weights of the chosen experts while the first still runs; a block of each fits on one
  * multiprocessor.
  *
- * Each sum over K has the order of experts.cu: slot by slot in LONE_WK chains, which are added from
- * first to last.
+ * Each sum over K has the order of experts.cu: slot by slot in ONE_ROW_WK chains, which are added
+ * from first to last.
  *
  * Tried on an H200, and slower: TMA in the first kernel, with 512 bytes of a row at a time (35 us
  * instead of 19). */
@@ -23,24 +23,24 @@
 namespace {
 
 enum {
-    LONE_WARPS = 8,
-    LONE_THREADS = LONE_WARPS * 32,
-    LONE_LOG_WK = 2,
-    LONE_WK = 1 << LONE_LOG_WK,
-    LONE_EXPERTS = 256,     /* most experts of a layer */
-    LONE_USED = LONE_WARPS, /* most experts of a row */
+    ONE_ROW_WARPS = 8,
+    ONE_ROW_THREADS = ONE_ROW_WARPS * 32,
+    ONE_ROW_LOG_WK = 2,
+    ONE_ROW_WK = 1 << ONE_ROW_LOG_WK,
+    ONE_ROW_EXPERTS = 256,        /* most experts of a layer */
+    ONE_ROW_USED = ONE_ROW_WARPS, /* most experts of a row */
     SLOT = slot_elements(DTYPE_BF16),
     SLOT_SIZE = few_warp_size(DTYPE_BF16, 1),
-    CHUNK = LONE_WK * SLOT, /* elements of K */
+    CHUNK = ONE_ROW_WK * SLOT, /* elements of K */
     MID_OUTS = 8,
-    MID_UNITS = LONE_WARPS / LONE_WK, /* units of MID_OUTS outputs at a time */
-    MID_DEPTH = 4,                    /* slots in a warp's ring */
+    MID_UNITS = ONE_ROW_WARPS / ONE_ROW_WK, /* units of MID_OUTS outputs at a time */
+    MID_DEPTH = 4,                          /* slots in a warp's ring */
     SUM_OUTS = 16,
     SUM_ROOMY = 384, /* launch bound: leaves registers to the first kernel */
     SUM_DEPTH = 2    /* chunks in a warp's ring */
 };
 
-struct lone_args {
+struct one_row_args {
     const float *logits;
     const struct expert_plane *gate, *up, *down; /* [n] */
     const uint16_t *x;
@@ -53,14 +53,14 @@ struct lone_args {
 };
 
 /* The choice of experts, made by a block with one thread per expert. */
-struct lone_choice {
-    alignas(16) uint32_t key[LONE_EXPERTS];
-    float logits[LONE_EXPERTS];
-    uint32_t mask[LONE_WARPS]; /* bit mask of the chosen experts */
-    int chosen[LONE_USED];     /* the same experts, the best first */
+struct one_row_choice {
+    alignas(16) uint32_t key[ONE_ROW_EXPERTS];
+    float logits[ONE_ROW_EXPERTS];
+    uint32_t mask[ONE_ROW_WARPS]; /* bit mask of the chosen experts */
+    int chosen[ONE_ROW_USED];     /* the same experts, the best first */
 };
 
-__device__ inline void take_logits(struct lone_choice &s, const lone_args &a)
+__device__ inline void take_logits(struct one_row_choice &s, const one_row_args &a)
 {
     int e = (int)threadIdx.x;
     float v = e < a.n ? __ldcg(a.logits + e) : 0;
@@ -82,7 +82,7 @@ __device__ inline int count_larger(const uint32_t *key, int from, int to, uint32
 
 /* Called by the whole block after take_logits. Each thread counts the experts that come before its
  * own: those with a larger logit, and those with an equal logit and a lower index. */
-__device__ inline void choose_lone(struct lone_choice &s, const lone_args &a)
+__device__ inline void choose_one_row(struct one_row_choice &s, const one_row_args &a)
 {
     int e = (int)threadIdx.x, lane = e % 32, first = e - lane, rank = a.used;
     uint32_t mask;
@@ -104,10 +104,10 @@ __device__ inline void choose_lone(struct lone_choice &s, const lone_args &a)
 }
 
 /* The k-th chosen expert in the order of indices. */
-__device__ inline int expert_at(const struct lone_choice &s, int k)
+__device__ inline int expert_at(const struct one_row_choice &s, int k)
 {
     int i = 0;
-    while (i + 1 < LONE_WARPS && k >= __popc(s.mask[i]))
+    while (i + 1 < ONE_ROW_WARPS && k >= __popc(s.mask[i]))
         k -= __popc(s.mask[i++]);
     uint32_t mask = s.mask[i];
     for (; k > 0; k--)
@@ -129,7 +129,7 @@ __device__ inline void multiply_half(float acc[4], const uint4 w[2], const uint8
 }
 
 /* The same for a whole slot in shared memory. */
-__device__ inline void lone_slot(float acc[4], const uint8_t *w, const uint8_t *x, int lane)
+__device__ inline void one_row_slot(float acc[4], const uint8_t *w, const uint8_t *x, int lane)
 {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -141,13 +141,13 @@ __device__ inline void lone_slot(float acc[4], const uint8_t *w, const uint8_t *
 
 /* Addresses of a warp's 16 weight rows, in the form of few_pull: two octets, of one matrix or two.
  */
-struct lone_aim {
+struct one_row_aim {
     few_job j;
     few_aim<DTYPE_BF16, 1> aim;
 };
 
-__device__ inline void take_lone_aim(struct lone_aim &f, const uint8_t *w0, const uint8_t *w1,
-                                     int out, uint32_t row_units, int unit, int lane)
+__device__ inline void take_one_row_aim(struct one_row_aim &f, const uint8_t *w0, const uint8_t *w1,
+                                        int out, uint32_t row_units, int unit, int lane)
 {
     few_params p = {};
     p.gated = w0 != w1;
@@ -160,41 +160,41 @@ __device__ inline void take_lone_aim(struct lone_aim &f, const uint8_t *w0, cons
 }
 
 struct mid_shared {
-    struct lone_choice choice;
-    const uint8_t *w[2][LONE_EXPERTS];
-    float sums[2][LONE_WARPS][16], scale; /* double buffer */
+    struct one_row_choice choice;
+    const uint8_t *w[2][ONE_ROW_EXPERTS];
+    float sums[2][ONE_ROW_WARPS][16], scale; /* double buffer */
 };
 
 /* Set the addresses of unit `unit` (counted over all chosen experts): 8 rows of gate and 8 of up.
  */
-__device__ inline void aim_mid(struct lone_aim &f, const lone_args &a, const struct mid_shared &s,
-                               int unit, int lane)
+__device__ inline void aim_mid(struct one_row_aim &f, const one_row_args &a,
+                               const struct mid_shared &s, int unit, int lane)
 {
     int octets = a.ffn / MID_OUTS, e = expert_at(s.choice, min(unit / octets, a.used - 1));
-    take_lone_aim(f, s.w[0][e], s.w[1][e], a.ffn, a.wide_units, unit % octets, lane);
+    take_one_row_aim(f, s.w[0][e], s.w[1][e], a.ffn, a.wide_units, unit % octets, lane);
 }
 
 /* An output of gate (r < 8) or up: the sum of its chains. */
 __device__ inline float chains(const float (*sums)[16], int r)
 {
     float v = sums[0][r];
-    for (int i = 1; i < LONE_WK; i++)
+    for (int i = 1; i < ONE_ROW_WK; i++)
         v += sums[i][r];
     return v;
 }
 
 /* Compute and store the outputs of a unit. Called by the warps that share it. */
-__device__ inline void put_mid(const lone_args &a, struct mid_shared &s, const float acc[4],
+__device__ inline void put_mid(const one_row_args &a, struct mid_shared &s, const float acc[4],
                                int turn, int unit)
 {
-    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, group = warp / LONE_WK;
-    const float(*sums)[16] = s.sums[turn] + group * LONE_WK;
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, group = warp / ONE_ROW_WK;
+    const float(*sums)[16] = s.sums[turn] + group * ONE_ROW_WK;
     if (lane % 4 == 0) {
         s.sums[turn][warp][lane / 4] = acc[0];
         s.sums[turn][warp][lane / 4 + 8] = acc[2];
     }
-    named_sync(1 + group, LONE_WK * 32);
-    if (warp % LONE_WK == 0 && lane < MID_OUTS) {
+    named_sync(1 + group, ONE_ROW_WK * 32);
+    if (warp % ONE_ROW_WK == 0 && lane < MID_OUTS) {
         float gate = chains(sums, lane), up = chains(sums, lane + 8);
         if (a.norm.squares) {
             gate *= s.scale;
@@ -205,22 +205,22 @@ __device__ inline void put_mid(const lone_args &a, struct mid_shared &s, const f
 }
 
 /* Process all units of the warp; the stream of weights continues from one unit to the next. */
-__device__ inline void take_mid(const lone_args &a, struct mid_shared &s, uint8_t *ring,
+__device__ inline void take_mid(const one_row_args &a, struct mid_shared &s, uint8_t *ring,
                                 const uint8_t *x)
 {
-    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, wk = warp % LONE_WK;
-    int step = (int)gridDim.x * MID_UNITS, unit = (int)blockIdx.x * MID_UNITS + warp / LONE_WK;
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, wk = warp % ONE_ROW_WK;
+    int step = (int)gridDim.x * MID_UNITS, unit = (int)blockIdx.x * MID_UNITS + warp / ONE_ROW_WK;
     int units = a.ffn / MID_OUTS * a.used, slots = a.hidden / CHUNK, turn = 0;
     int total = unit < units ? (units - unit + step - 1) / step * slots : 0;
     int slot = 0, pull_slot = 0, pull_unit = unit;
     float acc[4] = {};
-    struct lone_aim f = {};
+    struct one_row_aim f = {};
     aim_mid(f, a, s, pull_unit, lane);
 #pragma unroll 1
     for (int i = 1 - MID_DEPTH; i < total; i++) {
         if (i + MID_DEPTH - 1 < total) {
             few_pull(f.aim, f.j, ring + (i + MID_DEPTH - 1) % MID_DEPTH * SLOT_SIZE,
-                     pull_slot * LONE_WK + wk, lane);
+                     pull_slot * ONE_ROW_WK + wk, lane);
             if (++pull_slot == slots) {
                 pull_slot = 0;
                 pull_unit += step;
@@ -232,8 +232,8 @@ __device__ inline void take_mid(const lone_args &a, struct mid_shared &s, uint8_
             continue;
         copy_async_wait<MID_DEPTH - 1>();
         __syncwarp();
-        lone_slot(acc, ring + i % MID_DEPTH * SLOT_SIZE, x + (slot * LONE_WK + wk) * SLOT * 2,
-                  lane);
+        one_row_slot(acc, ring + i % MID_DEPTH * SLOT_SIZE, x + (slot * ONE_ROW_WK + wk) * SLOT * 2,
+                     lane);
         __syncwarp(); /* all lanes have read the slot */
         if (++slot == slots) {
             put_mid(a, s, acc, turn, unit);
@@ -246,63 +246,63 @@ __device__ inline void take_mid(const lone_args &a, struct mid_shared &s, uint8_
 }
 
 /* silu(gate x) * (up x) of all chosen experts. */
-__global__ void __launch_bounds__(LONE_THREADS, 1)
-    lone_mid_kernel(const __grid_constant__ lone_args a)
+__global__ void __launch_bounds__(ONE_ROW_THREADS, 1)
+    one_row_mid_kernel(const __grid_constant__ one_row_args a)
 {
     SHARED_MEMORY(uint8_t, memory);
     __shared__ struct mid_shared s;
     int t = (int)threadIdx.x, warp = t / 32, lane = t % 32;
-    uint8_t *x = memory + LONE_WARPS * MID_DEPTH * SLOT_SIZE;
-    for (int e = t; e < a.n; e += LONE_THREADS) {
+    uint8_t *x = memory + ONE_ROW_WARPS * MID_DEPTH * SLOT_SIZE;
+    for (int e = t; e < a.n; e += ONE_ROW_THREADS) {
         s.w[0][e] = a.gate[e].w;
         s.w[1][e] = a.up[e].w;
     }
     dep_wait();
     dep_launch(); /* not earlier: see the head of the file */
     take_logits(s.choice, a);
-    for (int i = t; i < a.hidden / 8; i += LONE_THREADS)
+    for (int i = t; i < a.hidden / 8; i += ONE_ROW_THREADS)
         ((uint4 *)x)[i] = __ldcg((const uint4 *)a.x + i);
-    if (warp == LONE_WARPS - 1 && a.norm.squares) {
+    if (warp == ONE_ROW_WARPS - 1 && a.norm.squares) {
         float scale = norm_end(norm_take(a.norm.squares, a.hidden), a.hidden, a.norm.eps);
         if (lane == 0)
             s.scale = scale;
     }
-    choose_lone(s.choice, a);
+    choose_one_row(s.choice, a);
     take_mid(a, s, memory + warp * MID_DEPTH * SLOT_SIZE, x);
 }
 
 struct sum_shared {
-    struct lone_choice choice;
-    const uint8_t *w[LONE_EXPERTS];
-    int expert[LONE_USED];
-    float weight[LONE_USED], sums[LONE_USED][SUM_OUTS];
+    struct one_row_choice choice;
+    const uint8_t *w[ONE_ROW_EXPERTS];
+    int expert[ONE_ROW_USED];
+    float weight[ONE_ROW_USED], sums[ONE_ROW_USED][SUM_OUTS];
 };
 
 /* Start the copy of a chunk of the warp's weight rows into its ring. */
-__device__ inline void ask_sum(const struct lone_aim &f, uint8_t *ring, int chunk, int chunks,
+__device__ inline void ask_sum(const struct one_row_aim &f, uint8_t *ring, int chunk, int chunks,
                                int lane)
 {
     if (chunk < chunks)
 #pragma unroll
-        for (int i = 0; i < LONE_WK; i++)
-            few_pull(f.aim, f.j, ring + (chunk % SUM_DEPTH * LONE_WK + i) * SLOT_SIZE,
-                     chunk * LONE_WK + i, lane);
+        for (int i = 0; i < ONE_ROW_WK; i++)
+            few_pull(f.aim, f.j, ring + (chunk % SUM_DEPTH * ONE_ROW_WK + i) * SLOT_SIZE,
+                     chunk * ONE_ROW_WK + i, lane);
     copy_async_commit(); /* even if empty, so that groups can be counted */
 }
 
 /* A lane's share of the last chunk of the warp's rows, which is kept in registers because the ring
  * has no room for it. */
 struct last_chunk {
-    uint4 v[LONE_WK][2][2]; /* [slot][half][octet] */
+    uint4 v[ONE_ROW_WK][2][2]; /* [slot][half][octet] */
 };
 
-__device__ inline void ask_last(struct last_chunk &l, const lone_args &a, const uint8_t *w,
+__device__ inline void ask_last(struct last_chunk &l, const one_row_args &a, const uint8_t *w,
                                 int lane)
 {
     const uint8_t *row =
         w + (size_t)(lane / 4) * a.mid_units * 16 + (a.ffn - CHUNK) * 2 + lane % 4 * 16;
 #pragma unroll
-    for (int i = 0; i < LONE_WK; i++)
+    for (int i = 0; i < ONE_ROW_WK; i++)
 #pragma unroll
         for (int k = 0; k < 4; k++)
             l.v[i][k / 2][k % 2] = load_stream(row + i * SLOT * 2 + k / 2 * SLOT +
@@ -310,30 +310,30 @@ __device__ inline void ask_last(struct last_chunk &l, const lone_args &a, const 
 }
 
 /* Compute the warp's outputs of its expert, with the expert's input x, into sums. */
-__device__ inline void take_sum(float *sums, const lone_args &a, const struct lone_aim &f,
+__device__ inline void take_sum(float *sums, const one_row_args &a, const struct one_row_aim &f,
                                 const struct last_chunk &l, uint8_t *ring, const uint8_t *x,
                                 int lane)
 {
-    float acc[LONE_WK][4] = {};
+    float acc[ONE_ROW_WK][4] = {};
     int last = a.ffn / CHUNK - 1;
 #pragma unroll 1
     for (int c = 0; c < last; c++) {
         copy_async_wait<SUM_DEPTH - 1>();
         __syncwarp();
 #pragma unroll
-        for (int i = 0; i < LONE_WK; i++)
-            lone_slot(acc[i], ring + (c % SUM_DEPTH * LONE_WK + i) * SLOT_SIZE,
-                      x + (c * LONE_WK + i) * SLOT * 2, lane);
+        for (int i = 0; i < ONE_ROW_WK; i++)
+            one_row_slot(acc[i], ring + (c % SUM_DEPTH * ONE_ROW_WK + i) * SLOT_SIZE,
+                         x + (c * ONE_ROW_WK + i) * SLOT * 2, lane);
         __syncwarp(); /* all lanes have read the chunk */
         ask_sum(f, ring, c + SUM_DEPTH, last, lane);
     }
 #pragma unroll
-    for (int i = 0; i < LONE_WK; i++)
+    for (int i = 0; i < ONE_ROW_WK; i++)
 #pragma unroll
         for (int half = 0; half < 2; half++)
-            multiply_half(acc[i], l.v[i][half], x + (last * LONE_WK + i) * SLOT * 2, half, lane);
+            multiply_half(acc[i], l.v[i][half], x + (last * ONE_ROW_WK + i) * SLOT * 2, half, lane);
 #pragma unroll
-    for (int i = 1; i < LONE_WK; i++) {
+    for (int i = 1; i < ONE_ROW_WK; i++) {
         acc[0][0] += acc[i][0];
         acc[0][2] += acc[i][2];
     }
@@ -344,30 +344,31 @@ __device__ inline void take_sum(float *sums, const lone_args &a, const struct lo
 }
 
 /* y += the weighted sum of the experts' down products. */
-__global__ void __launch_bounds__(SUM_ROOMY, 1) lone_sum_kernel(const __grid_constant__ lone_args a)
+__global__ void __launch_bounds__(SUM_ROOMY, 1)
+    one_row_sum_kernel(const __grid_constant__ one_row_args a)
 {
     SHARED_MEMORY(uint8_t, memory);
     __shared__ struct sum_shared s;
     int t = (int)threadIdx.x, warp = t / 32, lane = t % 32;
     int out = (int)blockIdx.x * SUM_OUTS + lane % SUM_OUTS;
-    uint8_t *ring = memory + warp * SUM_DEPTH * LONE_WK * SLOT_SIZE;
-    uint8_t *x = memory + LONE_WARPS * SUM_DEPTH * LONE_WK * SLOT_SIZE + warp * a.ffn * 2;
+    uint8_t *ring = memory + warp * SUM_DEPTH * ONE_ROW_WK * SLOT_SIZE;
+    uint8_t *x = memory + ONE_ROW_WARPS * SUM_DEPTH * ONE_ROW_WK * SLOT_SIZE + warp * a.ffn * 2;
     float old = 0, norm_weight = 0;
-    struct lone_aim f = {};
+    struct one_row_aim f = {};
     struct last_chunk l = {};
     dep_launch();
     take_logits(s.choice, a); /* the router has ended: see the head of the file */
-    for (int e = t; e < a.n; e += LONE_THREADS)
+    for (int e = t; e < a.n; e += ONE_ROW_THREADS)
         s.w[e] = a.down[e].w;
-    choose_lone(s.choice, a);
+    choose_one_row(s.choice, a);
     if (warp < a.used) {
         const uint8_t *w = s.w[expert_at(s.choice, warp)];
-        take_lone_aim(f, w, w, a.hidden, a.mid_units, (int)blockIdx.x, lane);
+        take_one_row_aim(f, w, w, a.hidden, a.mid_units, (int)blockIdx.x, lane);
         for (int i = 0; i < SUM_DEPTH; i++)
             ask_sum(f, ring, i, a.ffn / CHUNK - 1, lane);
         ask_last(l, a, w + (size_t)(blockIdx.x * SUM_OUTS) * a.mid_units * 16, lane);
     }
-    if (warp == LONE_WARPS - 1)
+    if (warp == ONE_ROW_WARPS - 1)
         weigh_experts(s.expert, s.weight, s.choice.chosen, s.choice.logits, a.n, a.used, a.normed,
                       lane);
     if (warp == 0 && a.norm.weight)
@@ -402,35 +403,36 @@ __global__ void __launch_bounds__(SUM_ROOMY, 1) lone_sum_kernel(const __grid_con
 
 /* ---- launching ---- */
 
-size_t mid_memory(const lone_args &a)
+size_t mid_memory(const one_row_args &a)
 {
-    return (size_t)(LONE_WARPS * MID_DEPTH * SLOT_SIZE) + (size_t)a.hidden * 2;
+    return (size_t)(ONE_ROW_WARPS * MID_DEPTH * SLOT_SIZE) + (size_t)a.hidden * 2;
 }
 
-size_t sum_memory(const lone_args &a)
+size_t sum_memory(const one_row_args &a)
 {
-    return (size_t)(LONE_WARPS * SUM_DEPTH * LONE_WK * SLOT_SIZE) + (size_t)(a.used * a.ffn) * 2;
+    return (size_t)(ONE_ROW_WARPS * SUM_DEPTH * ONE_ROW_WK * SLOT_SIZE) +
+           (size_t)(a.used * a.ffn) * 2;
 }
 
-bool takes(const struct device_work *w, const struct expert_weights *e, const lone_args &a)
+bool takes(const struct device_work *w, const struct expert_weights *e, const one_row_args &a)
 {
     const struct matrix *m[] = { &e->gate[0], &e->up[0], &e->down[0] };
     for (int i = 0; i < 3; i++)
         if (cuda_of(m[i])->dtype != DTYPE_BF16)
             return false;
-    return few_hopper_ready(w) && a.n <= LONE_EXPERTS && a.used <= LONE_USED &&
+    return few_hopper_ready(w) && a.n <= ONE_ROW_EXPERTS && a.used <= ONE_ROW_USED &&
            a.hidden % CHUNK == 0 && a.ffn % CHUNK == 0 && mid_memory(a) <= 200 << 10 &&
            sum_memory(a) <= 200 << 10;
 }
 
 } // namespace
 
-bool experts_lone(struct device_work *w, const struct lone_call *c)
+bool experts_one_row(struct device_work *w, const struct one_row_call *c)
 {
     static struct by_gpu mid_allowed, sum_allowed;
     const struct expert_weights *e = c->e;
     const struct cuda_matrix *gate = cuda_of(&e->gate[0]), *down = cuda_of(&e->down[0]);
-    lone_args a = {};
+    one_row_args a = {};
     int units, gpu = w->gpu->index;
     cudaError_t s;
     a.logits = c->logits;
@@ -452,15 +454,15 @@ bool experts_lone(struct device_work *w, const struct lone_call *c)
     if (!takes(w, e, a))
         return false;
     units = a.ffn / MID_OUTS * a.used;
-    s = allow_smem(&mid_allowed, gpu, lone_mid_kernel, mid_memory(a), true);
+    s = allow_smem(&mid_allowed, gpu, one_row_mid_kernel, mid_memory(a), true);
     if (s == cudaSuccess)
-        s = allow_smem(&sum_allowed, gpu, lone_sum_kernel, sum_memory(a), true);
+        s = allow_smem(&sum_allowed, gpu, one_row_sum_kernel, sum_memory(a), true);
     if (s == cudaSuccess)
-        s = launch(lone_mid_kernel,
+        s = launch(one_row_mid_kernel,
                    dim3((unsigned)least((units + MID_UNITS - 1) / MID_UNITS, w->gpu->n_sm)),
-                   dim3(LONE_THREADS), mid_memory(a), w->stream, a);
+                   dim3(ONE_ROW_THREADS), mid_memory(a), w->stream, a);
     if (s == cudaSuccess)
-        s = launch(lone_sum_kernel, dim3((unsigned)(a.hidden / SUM_OUTS)), dim3(LONE_THREADS),
+        s = launch(one_row_sum_kernel, dim3((unsigned)(a.hidden / SUM_OUTS)), dim3(ONE_ROW_THREADS),
                    sum_memory(a), w->stream, a);
     work_check(w, s, "the experts of a row");
     return true;

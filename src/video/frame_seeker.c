@@ -7,40 +7,40 @@
  * Disposable packets (frame_index.h) of frames that nobody wants are passed over. What stands in
  * for a lost frame may be one of those: so when a frame is lost, it is looked for again, and all
  * frames after it, with all packets. */
-#include "video/finder.h"
+#include "video/frame_seeker.h"
 
 enum {
     SKIP_MAX = 4,   /* a key this few packets ahead is walked to, not jumped to */
     MISSES_MAX = 16 /* the step back has then grown past any file's keys */
 };
 
-void finder_init(struct finder *f, struct frame_index *index, struct finder_source source,
-                 void (*drop)(void *frame))
+void frame_seeker_init(struct frame_seeker *f, struct frame_index *index,
+                       struct frame_seeker_source source, void (*drop)(void *frame))
 {
-    *f = (struct finder){ .index = index, .source = source };
-    f->judge = (struct judge){ .index = index, .drop = drop };
+    *f = (struct frame_seeker){ .index = index, .source = source };
+    f->frame_filter = (struct frame_filter){ .index = index, .drop = drop };
 }
 
-void finder_stop(struct finder *f)
+void frame_seeker_stop(struct frame_seeker *f)
 {
     f->running = false;
-    judge_clear(&f->judge);
+    frame_filter_clear(&f->frame_filter);
 }
 
-void finder_restart(struct finder *f)
+void frame_seeker_restart(struct frame_seeker *f)
 {
-    finder_stop(f);
+    frame_seeker_stop(f);
     f->no_drain = f->whole = false;
 }
 
-void finder_list(struct finder *f, const int64_t *list, int n)
+void frame_seeker_list(struct frame_seeker *f, const int64_t *list, int n)
 {
     f->list = list;
     f->n_list = n;
     f->listed_at = f->next;
 }
 
-static bool is_wanted(const struct finder *f, size_t rank)
+static bool is_wanted(const struct frame_seeker *f, size_t rank)
 {
     int lo = 0, hi = f->n_list;
 
@@ -51,10 +51,10 @@ static bool is_wanted(const struct finder *f, size_t rank)
         else
             hi = mid;
     }
-    return rank == f->judge.want || (lo < f->n_list && f->list[lo] == (int64_t)rank);
+    return rank == f->frame_filter.want || (lo < f->n_list && f->list[lo] == (int64_t)rank);
 }
 
-enum feed finder_feed(struct finder *f)
+enum feed frame_seeker_feed(struct frame_seeker *f)
 {
     size_t packet = f->next;
 
@@ -71,20 +71,21 @@ enum feed finder_feed(struct finder *f)
     return FEED_PASS;
 }
 
-void finder_astray(struct finder *f)
+void frame_seeker_astray(struct frame_seeker *f)
 {
     f->astray = f->draining = true;
 }
 
-static enum pv_status start_at(struct finder *f, size_t packet, size_t want, struct pv_error *err)
+static enum pv_status start_at(struct frame_seeker *f, size_t packet, size_t want,
+                               struct pv_error *err)
 {
     enum pv_status s;
 
-    finder_stop(f);
+    frame_seeker_stop(f);
     s = f->source.start(f->source.user, packet, f->surely, err);
     if (s)
         return s;
-    judge_start(&f->judge, packet, want);
+    frame_filter_start(&f->frame_filter, packet, want);
     f->start = f->next = f->listed_at = packet;
     f->draining = f->astray = f->passed = false;
     f->running = true;
@@ -92,23 +93,23 @@ static enum pv_status start_at(struct finder *f, size_t packet, size_t want, str
 }
 
 /* Can the decoder go on to frame `want`, and is that no detour? */
-static bool is_ahead(const struct finder *f, size_t want)
+static bool is_ahead(const struct frame_seeker *f, size_t want)
 {
     size_t packet = frame_index_packet(f->index, want);
 
-    if (!f->running || want < f->judge.want)
+    if (!f->running || want < f->frame_filter.want)
         return false;
     if (packet < f->listed_at && f->passed && frame_index_is_disposable(f->index, packet))
         return false;
-    if ((int64_t)want <= f->judge.last || !f->index->order)
+    if ((int64_t)want <= f->frame_filter.last || !f->index->order)
         return true;
-    if (f->draining || f->judge.ended)
+    if (f->draining || f->frame_filter.ended)
         return f->next == f->index->n_packets || packet < f->next;
     return frame_index_start(f->index, want) <= f->next + SKIP_MAX;
 }
 
 /* The last packet to feed for frame `want` when `after` is wanted next. */
-static size_t last_packet(const struct finder *f, size_t want, int64_t after)
+static size_t last_packet(const struct frame_seeker *f, size_t want, int64_t after)
 {
     size_t packet;
 
@@ -122,7 +123,7 @@ static size_t last_packet(const struct finder *f, size_t want, int64_t after)
 
 /* Whether a start at an earlier key may help; if so the later ones are not used again. Steps grow,
  * so that a file whose keys are none (gradual refresh) does not cost a try for each. */
-static bool step_back(struct finder *f, size_t want)
+static bool step_back(struct frame_seeker *f, size_t want)
 {
     size_t to;
 
@@ -136,19 +137,19 @@ static bool step_back(struct finder *f, size_t want)
     return true;
 }
 
-/* Decodes until the judge has decided on `want`, or the packets go astray. */
-static enum pv_status decide(struct finder *f, size_t want, enum verdict *verdict,
+/* Decodes until the frame filter has decided on `want`, or the packets go astray. */
+static enum pv_status decide(struct frame_seeker *f, size_t want, enum verdict *verdict,
                              const struct judged **out, struct pv_error *err)
 {
     enum pv_status s = PV_OK;
 
     if (is_ahead(f, want))
-        judge_want(&f->judge, want);
+        frame_filter_want(&f->frame_filter, want);
     else
         s = start_at(f, frame_index_start(f->index, want), want, err);
     *verdict = VERDICT_WAIT;
     while (!s && !f->astray && *verdict == VERDICT_WAIT) {
-        *verdict = judge_decide(&f->judge, out);
+        *verdict = frame_filter_decide(&f->frame_filter, out);
         if (*verdict == VERDICT_WAIT)
             s = f->source.pump(f->source.user, err);
     }
@@ -156,17 +157,17 @@ static enum pv_status decide(struct finder *f, size_t want, enum verdict *verdic
 }
 
 /* What stands in for a lost frame. `beyond`: where there is nothing before it, what comes after. */
-static enum pv_status find_stand_in(struct finder *f, bool beyond, const struct judged **out,
+static enum pv_status find_stand_in(struct frame_seeker *f, bool beyond, const struct judged **out,
                                     struct pv_error *err)
 {
-    const struct judge *j = &f->judge;
+    const struct frame_filter *j = &f->frame_filter;
     enum pv_status s = PV_OK;
 
     f->drain_after = SIZE_MAX;
-    *out = judge_stand_in(j);
+    *out = frame_filter_stand_in(j);
     while (!s && !*out && !j->ended && (beyond || (j->n > 0 && j->queue[0].rank < j->want))) {
         s = f->source.pump(f->source.user, err);
-        *out = judge_stand_in(j);
+        *out = frame_filter_stand_in(j);
     }
     if (!s && *out && (*out)->rank > j->want && !beyond)
         *out = NULL;
@@ -175,13 +176,13 @@ static enum pv_status find_stand_in(struct finder *f, bool beyond, const struct 
 
 /* Decoders drop frames at times when they are emptied (FFmpeg's for H.264, after a recovery
  * point), and there may be a stand-in further on. */
-static bool is_drained_early(const struct finder *f)
+static bool is_drained_early(const struct frame_seeker *f)
 {
     return f->draining && f->index->order && f->next < f->index->n_packets;
 }
 
-enum pv_status finder_find(struct finder *f, size_t want, int64_t after, const struct judged **out,
-                           struct pv_error *err)
+enum pv_status frame_seeker_find(struct frame_seeker *f, size_t want, int64_t after,
+                                 const struct judged **out, struct pv_error *err)
 {
     bool again = false, to_end = false;
     enum verdict verdict;
@@ -202,7 +203,7 @@ enum pv_status finder_find(struct finder *f, size_t want, int64_t after, const s
             f->whole = true;
         } else if (f->plain) {
             *out = NULL;
-            finder_stop(f);
+            frame_seeker_stop(f);
             return PV_OK;
         } else {
             f->whole = true;

@@ -1,9 +1,9 @@
 /* An audio encoder on the CUDA device, by the simulator of CUDA: tokens near those of PyTorch
  * (tests/golden/salmonn2_plus), and the same bits when a chunk comes again after another. */
+#include "audio_encoder/audio_encoder.h"
 #include "cudasim/gpu.h"
 #include "family/families.h"
 #include "golden/golden.h"
-#include "hearing/hearing.h"
 #include "test.h"
 
 #include <math.h>
@@ -23,15 +23,16 @@ static void make_features(float *mel, const struct audio_config *c, int chunk)
         }
 }
 
-static void check_chunks(const struct hearing *h, struct hearing_state *st, const struct golden *g)
+static void check_chunks(const struct audio_encoder *h, struct audio_encoder_state *st,
+                         const struct golden *g)
 {
     static float out[3][MAX_TOKENS * MAX_OUT];
-    const struct audio_config *c = hearing_config(h);
+    const struct audio_config *c = audio_encoder_config(h);
     float *mel = malloc(sizeof *mel * (size_t)(c->mel * audio_chunk_frames(c)));
     struct pv_error err = { 0 };
     for (int i = 0; i < 3; i++) {
         make_features(mel, c, i % 2);
-        CHECK_MSG(!hearing_encode(h, st, mel, out[i], &err), "%s", err.text);
+        CHECK_MSG(!audio_encoder_encode(h, st, mel, out[i], &err), "%s", err.text);
     }
     for (int chunk = 0; chunk < 2; chunk++) {
         const struct golden_entry *want = golden_find(g, chunk ? "tokens.1" : "tokens.0");
@@ -50,20 +51,20 @@ TEST(tokens_of_sound_are_near_those_of_pytorch)
     struct golden *g = golden_open("tests/golden/salmonn2_plus/sound.vec");
     struct model_file *mf = NULL;
     struct device *dev = NULL;
-    struct hearing *h = NULL;
-    struct hearing_state *st = NULL;
+    struct audio_encoder *h = NULL;
+    struct audio_encoder_state *st = NULL;
     struct pv_error err = { 0 };
     enum pv_status s = model_file_open(&mf, "tests/golden/salmonn2_plus", NULL, 0, families, &err);
     if (!s)
         s = device_cuda_open(&dev, 0, &err);
     if (!s)
-        s = hearing_open(&h, mf, dev, &err);
+        s = audio_encoder_open(&h, mf, dev, &err);
     if (!s)
-        s = hearing_state_open(&st, h, &err);
+        s = audio_encoder_state_open(&st, h, &err);
     if (CHECK_MSG(!s, "%s", err.text) && CHECK(g))
         check_chunks(h, st, g);
-    hearing_state_close(&st);
-    hearing_close(&h);
+    audio_encoder_state_close(&st);
+    audio_encoder_close(&h);
     device_close(&dev);
     model_file_close(&mf);
     golden_close(&g);

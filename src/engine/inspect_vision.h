@@ -1,6 +1,6 @@
 /* What `prevue inspect` prints about a vision tower. */
-#ifndef PV_ENGINE_DESCRIBE_VISION_H
-#define PV_ENGINE_DESCRIBE_VISION_H
+#ifndef PV_ENGINE_INSPECT_VISION_H
+#define PV_ENGINE_INSPECT_VISION_H
 
 #include "base/buf.h"
 #include "engine/model.h"

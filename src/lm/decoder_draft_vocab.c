@@ -70,8 +70,8 @@ static void *copy_rows(const struct tensor *t, const int32_t *ids, int n, enum d
     return rows;
 }
 
-enum pv_status decoder_narrow(struct decoder *dec, const struct tensor *lm_head, const int32_t *ids,
-                              int n, struct pv_error *err)
+enum pv_status decoder_draft_vocab(struct decoder *dec, const struct tensor *lm_head,
+                                   const int32_t *ids, int n, struct pv_error *err)
 {
     enum dtype type = type_of_rows(dec, lm_head);
     size_t size = (size_t)n * (dtype_row_size(type, tensor_cols(lm_head)) + sizeof *ids);

@@ -1,7 +1,7 @@
 /* What `prevue inspect` prints: the shape of a model, the types of its tensors, and the memory it
  * takes at a context length. */
 #include "base/cpu.h"
-#include "engine/describe_vision.h"
+#include "engine/inspect_vision.h"
 #include "format/tensor_check.h"
 
 enum { DESCRIBE_LIMIT = 64 << 20 }; /* bytes */

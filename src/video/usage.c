@@ -1,13 +1,13 @@
 /* Counters and their limits. The readers add to them from their own threads. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
-#include "video/meter.h"
+#include "video/usage.h"
 
 #include "base/clock.h"
 
 #include <sys/mman.h>
 #include <time.h>
 
-void meter_init(struct meter *m, const char *path, const struct video_limits *limits)
+void usage_init(struct usage *m, const char *path, const struct video_limits *limits)
 {
     m->path = path;
     m->limits = limits;
@@ -19,16 +19,16 @@ void meter_init(struct meter *m, const char *path, const struct video_limits *li
     atomic_init(&m->cpu_ns, 0);
     atomic_init(&m->bytes, 0);
     atomic_init(&m->refused, 0);
-    meter_enter(m);
+    usage_enter(m);
 }
 
-void meter_enter(struct meter *m)
+void usage_enter(struct usage *m)
 {
     m->caller = pthread_self();
     atomic_store(&m->stopped, false);
 }
 
-bool meter_go_on(struct meter *m)
+bool usage_go_on(struct usage *m)
 {
     const struct video_limits *l = m->limits;
 
@@ -36,7 +36,7 @@ bool meter_go_on(struct meter *m)
         return false;
     if (l->go_on && pthread_equal(m->caller, pthread_self())) {
         double now = clock_now();
-        if (now - m->asked >= 1e-3 * METER_ASK_MS) {
+        if (now - m->asked >= 1e-3 * USAGE_ASK_MS) {
             m->asked = now;
             if (!l->go_on(l->user))
                 atomic_store(&m->stopped, true);
@@ -45,7 +45,7 @@ bool meter_go_on(struct meter *m)
     return !atomic_load(&m->stopped);
 }
 
-static void add_time(struct meter_hand *h)
+static void add_time(struct usage_hand *h)
 {
     struct timespec t = { 0 };
     double now;
@@ -53,17 +53,17 @@ static void add_time(struct meter_hand *h)
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     now = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
     if (h->mark > 0 && pthread_equal(h->thread, pthread_self()) && now > h->mark)
-        atomic_fetch_add(&h->meter->cpu_ns, (unsigned long long)(1e9 * (now - h->mark)));
+        atomic_fetch_add(&h->usage->cpu_ns, (unsigned long long)(1e9 * (now - h->mark)));
     h->thread = pthread_self();
     h->mark = now;
 }
 
-enum pv_status meter_check(struct meter_hand *h, struct pv_error *err)
+enum pv_status usage_check(struct usage_hand *h, struct pv_error *err)
 {
-    struct meter *m = h->meter;
+    struct usage *m = h->usage;
     const struct video_limits *l = m->limits;
 
-    if (!meter_go_on(m))
+    if (!usage_go_on(m))
         return fail(err, PV_E_CANCELLED, "%s: reading was stopped", m->path);
     if (atomic_load(&m->refused))
         return fail(err, PV_E_LIMIT,
@@ -85,14 +85,14 @@ enum pv_status meter_check(struct meter_hand *h, struct pv_error *err)
     return PV_OK;
 }
 
-void meter_decoded(struct meter *m, int64_t pixels)
+void usage_decoded(struct usage *m, int64_t pixels)
 {
     atomic_fetch_add(&m->packets, 1);
     if (pixels > 0)
         atomic_fetch_add(&m->pixels, (unsigned long long)pixels);
 }
 
-bool meter_take(struct meter *m, uint64_t bytes)
+bool usage_take(struct usage *m, uint64_t bytes)
 {
     uint64_t held = atomic_fetch_add(&m->bytes, bytes) + bytes;
 
@@ -103,29 +103,29 @@ bool meter_take(struct meter *m, uint64_t bytes)
     return false;
 }
 
-void meter_starve(struct meter *m)
+void usage_starve(struct usage *m)
 {
     atomic_store(&m->starved, true);
 }
 
-bool meter_doubt(struct meter *m)
+bool usage_doubt(struct usage *m)
 {
     enum { PROBE = 16 << 20 };
     void *p = mmap(NULL, PROBE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     if (p == MAP_FAILED)
-        meter_starve(m);
+        usage_starve(m);
     else
         munmap(p, PROBE);
     return p == MAP_FAILED;
 }
 
-void meter_give(struct meter *m, uint64_t bytes)
+void usage_give(struct usage *m, uint64_t bytes)
 {
     atomic_fetch_sub(&m->bytes, bytes);
 }
 
-uint64_t meter_left(const struct meter *m)
+uint64_t usage_left(const struct usage *m)
 {
     uint64_t held = atomic_load(&m->bytes), most = m->limits->memory;
 

@@ -1,7 +1,7 @@
 /* A drafter that exists only here: what it says after a token is a function of all tokens up to it.
  * The truth is drawn once from the same probabilities, so they can be believed, or only in part. */
-#ifndef PV_TESTS_INVENTED_H
-#define PV_TESTS_INVENTED_H
+#ifndef PV_TESTS_FAKE_DRAFTER_H
+#define PV_TESTS_FAKE_DRAFTER_H
 
 #include "base/rng.h"
 #include "spec/grow.h"
@@ -109,7 +109,8 @@ static inline void invented_grow(struct invented *d, const struct shape *shape,
 }
 
 /* What is true of the tree; the answer goes on behind it. */
-static inline void invented_judge(struct invented *d, const struct tree *t, struct verdict *v)
+static inline void invented_judge(struct invented *d, const struct tree *t,
+                                         struct verdict *v)
 {
     int row = 0;
     *v = (struct verdict){ .n = 0 };
