@@ -156,20 +156,11 @@ static inline struct pv_method draw_method(struct rng *r, bool head)
 {
     static const struct {
         const char *name, *view; /* view NULL: the method's */
-    } methods[] = { { "ar" },
-                    { "sd" },
-                    { "sd-tree" },
-                    { "specvlm" },
-                    { "std" },
-                    { "ngram" },
-                    { "sd-tree", "random" },
-                    { "auto" },
-                    { "sd", "none" },
-                    { "pearl" },
-                    { "hippo" },
-                    { "parallelvlm" },
-                    { "sparrow" },
-                    { "msd" } };
+    } methods[] = { { "ar", NULL },          { "sd", NULL },    { "sd-tree", NULL },
+                    { "specvlm", NULL },     { "std", NULL },   { "ngram", NULL },
+                    { "sd-tree", "random" }, { "auto", NULL },  { "sd", "none" },
+                    { "pearl", NULL },       { "hippo", NULL }, { "parallelvlm", NULL },
+                    { "sparrow", NULL },     { "msd", NULL } };
     struct pv_method m = { .size = sizeof m };
     int k = below(r, head ? 14 : 12);
     CHECK(!pv_method_find(&m, methods[k].name, NULL));

@@ -109,8 +109,7 @@ static inline void invented_grow(struct invented *d, const struct shape *shape,
 }
 
 /* What is true of the tree; the answer goes on behind it. */
-static inline void invented_judge(struct invented *d, const struct tree *t,
-                                         struct verdict *v)
+static inline void invented_judge(struct invented *d, const struct tree *t, struct verdict *v)
 {
     int row = 0;
     *v = (struct verdict){ .n = 0 };

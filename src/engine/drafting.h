@@ -80,11 +80,11 @@ struct drafting {
     struct ahead_rows *ahead;
     int n_ahead;
     struct adapted_rows adapted;
-    bool keep_features; /* keep rows from the target's tower for drafters, on the host */
-    bool keep_on_device;    /* keep them on the target's device */
-    bool *visible;      /* [context]: rows that the last answer's drafter got */
-    int n_visible;      /* rows of the prompt that `visible` covers; 0: no view has run */
-    int *rows;          /* [context]: video rows of the prompt */
+    bool keep_features;  /* keep rows from the target's tower for drafters, on the host */
+    bool keep_on_device; /* keep them on the target's device */
+    bool *visible;       /* [context]: rows that the last answer's drafter got */
+    int n_visible;       /* rows of the prompt that `visible` covers; 0: no view has run */
+    int *rows;           /* [context]: video rows of the prompt */
     int n_rows;
     float *scores;       /* [context]: attention to `rows` */
     bool scored;         /* the last view used `scores` */

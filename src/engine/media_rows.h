@@ -8,8 +8,8 @@
 /* Reserve memory in the engine's tower. */
 enum pv_status session_reserve_tower(struct pv_session *s, const struct media *m,
                                      struct pv_error *err);
-/* Rows [row, row + n) of a media item, in host memory or (on_device) in memory of the model's device.
- * If the tower has to run and the pixels are not loaded, the file is decoded. */
+/* Rows [row, row + n) of a media item, in host memory or (on_device) in memory of the model's
+ * device. If the tower has to run and the pixels are not loaded, the file is decoded. */
 enum pv_status session_media_rows(struct pv_session *s, const struct media_item *m, int row, int n,
                                   float *out, bool on_device, struct pv_error *err);
 /* A number that identifies a media item among all sessions of an engine. */

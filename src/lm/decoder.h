@@ -80,7 +80,7 @@ struct hidden_tap {
     bool post_norm;
     int n_rows;
     const int *rows;
-    float *out; /* [n_rows, hidden] */
+    float *out;     /* [n_rows, hidden] */
     bool on_device; /* `out` is device memory */
 };
 

@@ -32,8 +32,8 @@ static void tap_part(struct pass *p, const struct part *part, int layer, bool po
             while (r + n < t->n_rows && t->rows[r + n] == t->rows[r] + n)
                 n++;
             (t->on_device ? p->ops->copy : p->ops->get)(p->st->work, t->out + (size_t)r * hidden,
-                                                    x + (size_t)t->rows[r] * hidden,
-                                                    sizeof(float) * (size_t)n * hidden);
+                                                        x + (size_t)t->rows[r] * hidden,
+                                                        sizeof(float) * (size_t)n * hidden);
             r += n;
         }
     }

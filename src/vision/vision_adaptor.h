@@ -33,7 +33,7 @@ struct adaptor_job {
      * takes the first floats of each. */
     const float *from;
     int from_width;
-    bool from_device;     /* they lie on the adaptor's device (on a CPU: always true) */
+    bool from_device;    /* they lie on the adaptor's device (on a CPU: always true) */
     const int32_t *rows; /* [n]: which of them; host */
     int n;
     /* Host: [n] rows `out_width` floats apart; what the adaptor does not fill becomes zero. */

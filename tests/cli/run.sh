@@ -23,14 +23,19 @@ cd "$dir" || exit 1
 status=0
 suite=tests/cli
 
-# Run the command, bench and view in the laboratory; its status is in $status, its output in the files out
-# and err.
-run()
+# The program that has a command: bench and view are in the laboratory.
+program_of()
 {
     case "${1:-} ${2:-}" in
-    'bench '* | 'view '* | 'help bench' | 'help view') run_program "$lab" "$@" ;;
-    *) run_program "$prevue" "$@" ;;
+    'bench '* | 'view '* | 'help bench' | 'help view') echo "$lab" ;;
+    *) echo "$prevue" ;;
     esac
+}
+
+# Run the command; its status is in $status, its output in the files out and err.
+run()
+{
+    run_program "$(program_of "$@")" "$@"
 }
 
 run_program()

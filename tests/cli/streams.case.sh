@@ -52,7 +52,7 @@ ended()
     tries=0 status=0
     while [ "$status" -eq 0 ] && [ $tries -lt 20 ]; do
         : >pid
-        echo "$@" | xargs sh -c 'echo $$ >pid; exec "$0" "$@"' "$prevue" >out 2>err &
+        echo "$@" | xargs sh -c 'echo $$ >pid; exec "$0" "$@"' "$(program_of "$@")" >out 2>err &
         until grep -q working /proc/"$(cat pid)"/maps 2>/dev/null; do
             kill -0 $! 2>/dev/null || break
         done
@@ -95,7 +95,7 @@ for command in "bench --help" "help --man" "help" "version" "inspect tiny.gguf";
     : >out
     {
         while [ ! -e gone ]; do sleep 0.05; done
-        "$prevue" $command 2>err </dev/null
+        "$(program_of $command)" $command 2>err </dev/null
         echo $? >status
     } | { exec <&-; : >gone; }
     status=$(cat status) why=

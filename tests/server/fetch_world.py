@@ -221,18 +221,18 @@ def report(name, reason):
     print(f"{name}|{' '.join(reason.split())}", flush=True)
 
 
-def post(port, url):
+def post(port, url, frames=2):
     """A question about the URL: a connection on which it is asked."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    content = [{"type": "video_url", "video_url": {"url": url, "num_frames": 2}}]
+    content = [{"type": "video_url", "video_url": {"url": url, "num_frames": frames}}]
     body = {"max_tokens": 1, "messages": [{"role": "user", "content": content}]}
     connection.request("POST", "/v1/chat/completions", json.dumps(body))
     return connection
 
 
-def judge(port, url, status, pattern):
+def judge(port, url, status, pattern, frames=2):
     Trap.connections = 0
-    reply = post(port, url).getresponse()
+    reply = post(port, url, frames).getresponse()
     text = reply.read().decode()
     if Trap.connections:
         return f"a private server got {Trap.connections} connections"
@@ -244,13 +244,16 @@ def judge(port, url, status, pattern):
 def no_descriptors(server, port):
     """Descriptors that this process lacks for now are no fault of the URL."""
     limits = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+    frames = 2
     for spare in (1, 2, 3, 5):  # of which the connection takes one
         used = max(int(fd) for fd in os.listdir(f"/proc/{server.pid}/fd")) + 1
         resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (used + spare, limits[1]))
         for name, host in (("name", "good.example"), ("address", PUBLIC)):
-            # With some of them the URL is fetched, but then the helper cannot be started.
+            # With some of them the URL is fetched, but then the helper cannot be started, which a number of
+            # frames that was not asked for before needs.
+            frames += 1
             report(f"descriptors_{spare}_{name}", judge(
-                port, f"http://{host}/clip", 503, "cannot be fetched now: |media helper|to share with"))
+                port, f"http://{host}/clip", 503, "cannot be fetched now: |media helper|to share with", frames))
     resource.prlimit(server.pid, resource.RLIMIT_NOFILE, limits)
     report("descriptors_again", judge(port, "http://good.example/clip", 200, GOOD))
 
