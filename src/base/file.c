@@ -105,7 +105,8 @@ static bool digest_fd(struct digest *d, int fd, uint8_t *chunk)
     return n == 0;
 }
 
-enum pv_status file_digest(const char *path, uint8_t out[DIGEST_SIZE], struct pv_error *err)
+enum pv_status file_digest(const char *path, uint64_t limit, uint8_t out[DIGEST_SIZE],
+                           struct pv_error *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     uint8_t *chunk = mem_alloc(DIGEST_CHUNK);
@@ -120,6 +121,8 @@ enum pv_status file_digest(const char *path, uint8_t out[DIGEST_SIZE], struct pv
         s = fail(err, status_of_errno(errno), "%s: %s", path, strerror(errno));
     else if (!S_ISREG(st.st_mode))
         s = fail(err, PV_E_IO, "%s: not a regular file", path);
+    else if ((uint64_t)st.st_size > limit)
+        s = fail(err, PV_E_LIMIT, "%s: has more than %llu bytes", path, (unsigned long long)limit);
     else if (!digest_fd(&d, fd, chunk))
         s = fail(err, PV_E_IO, "%s: cannot be read: %s", path, strerror(errno));
     if (!s)

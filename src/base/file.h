@@ -29,8 +29,9 @@ void file_map_close(struct file_map *map);
 /* Is this the beginning of a git-LFS pointer? `size` may be that of the whole file. */
 bool file_is_lfs_pointer(const void *data, size_t size);
 
-/* The digest of a regular file's contents. */
-enum pv_status file_digest(const char *path, uint8_t out[DIGEST_SIZE], struct pv_error *err);
+/* The digest of the contents of a regular file of at most `limit` bytes. */
+enum pv_status file_digest(const char *path, uint64_t limit, uint8_t out[DIGEST_SIZE],
+                           struct pv_error *err);
 
 bool file_exists(const char *path);
 bool file_is_dir(const char *path);

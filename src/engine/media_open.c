@@ -7,11 +7,15 @@
 
 #include <string.h>
 
-static bool digest_source(const struct video_source *from, uint8_t out[DIGEST_SIZE])
+/* False: decoding will tell what is wrong with it. */
+static bool digest_source(const struct video_source *from, const struct pv_limits *l,
+                          uint8_t out[DIGEST_SIZE])
 {
     struct digest d;
     if (from->path)
-        return file_digest(from->path, out, NULL) == PV_OK;
+        return file_digest(from->path, l->video_bytes, out, NULL) == PV_OK;
+    if (!from->data || from->size > l->video_bytes)
+        return false;
     digest_init(&d);
     digest_add(&d, from->data, from->size);
     digest_finish(&d, out);
@@ -72,7 +76,7 @@ enum pv_status media_open_file(struct pv_media **out, struct pv_engine *e,
     struct loaded_media l;
     enum pv_status s;
     b.decoded = &e->decoded;
-    if ((!e->media && !e->disk.cache) || !digest_source(from, contents))
+    if ((!e->media && !e->disk.cache) || !digest_source(from, b.limits, contents))
         return decode(out, e, from, p, &b, err);
     media_name(contents, p, b.limits, name);
     *out = e->media ? media_cache_find(e->media, name) : NULL;
@@ -88,8 +92,8 @@ enum pv_status media_open_file(struct pv_media **out, struct pv_engine *e,
         return share(out, &l, err);
     s = decode(out, e, from, p, &b, err);
     /* The file may have been modified while it was decoded. */
-    if (s ||
-        (from->path && (!digest_source(from, after) || memcmp(after, contents, DIGEST_SIZE) != 0)))
+    if (s || (from->path &&
+              (!digest_source(from, b.limits, after) || memcmp(after, contents, DIGEST_SIZE) != 0)))
         return s;
     if (e->media)
         media_cache_keep(e->media, name, *out);
