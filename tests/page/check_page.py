@@ -302,7 +302,7 @@ def views(b, server, tmp):
     own = b.run("return JSON.parse(localStorage.getItem(Object.keys(localStorage).find(k => k.startsWith('prevue.conversation.')))).turns[1].info.view")
     check(b.run(counted) == own["kept"] > 0, f"{b.run(counted)} tokens are drawn, {own['kept']} were seen")
     shown = set()
-    for view in ("uniform", "full", "text", "specvlm"):
+    for view in ("holistic", "full", "text", "specvlm"):
         b.run("const s = document.querySelector('.how select'); s.value = arguments[0]; s.dispatchEvent(new Event('change'))", view)
         b.wait(f"view {view}", "return [...document.querySelectorAll('.how .note')].some(e => e.textContent.includes(`“${arguments[0]}”`))", view)
         shown.add(b.run("return [...document.querySelectorAll('.how .veil .shown')].map(p => p.getAttribute('d')).join()"))
