@@ -5,6 +5,7 @@
 #include "../test.h"
 #include "base/clock.h"
 
+#include <math.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -246,17 +247,23 @@ static bool ignore(void *user, int at, int64_t index, double time, const struct 
 }
 
 struct patience {
-    double until; /* asked after this, it says no, */
+    double until; /* asked after this, and at least `least` times, it says no, */
     double said;  /* at this time */
-    int asked;
+    int least, asked;
 };
+
+/* Once the video is open, which may take long on a busy machine. */
+static void lose_patience(struct patience *p, double seconds, int least)
+{
+    *p = (struct patience){ .until = clock_now() + seconds, .least = least };
+}
 
 static bool is_patient(void *user)
 {
     struct patience *p = user;
 
     p->asked++;
-    if (clock_now() < p->until)
+    if (clock_now() < p->until || p->asked < p->least)
         return true;
     p->said = clock_now();
     return false;
@@ -276,6 +283,8 @@ static enum pv_status read_last(const char *path, const struct video_limits *l, 
         return s;
     last = decode_info(v)->n_frames - 1;
     CHECK_EQ(last, 2999);
+    if (l->go_on == is_patient)
+        lose_patience(l->user, 0.4, 5);
     s = decode_read(v, &last, 1, ignore, NULL, &lost, err);
     *seconds = clock_now() - t0;
     decode_close(&v);
@@ -317,7 +326,7 @@ TEST(cancelling_between_wanted_frames)
     double late = 1, seconds;
 
     for (int i = 0; i < 3 && late > 0.1; i++) {
-        struct patience p = { .until = clock_now() + 0.4 };
+        struct patience p = { .until = INFINITY };
         struct video_limits l = usual;
         struct pv_error err = { 0 };
         l.go_on = is_patient;
@@ -325,7 +334,6 @@ TEST(cancelling_between_wanted_frames)
         CHECK_EQ(read_last(path, &l, &seconds, &err), PV_E_CANCELLED);
         CHECK_MSG(strstr(err.text, path) == err.text && strstr(err.text, "stopped"), "%s",
                   err.text);
-        CHECK(p.asked >= 5);
         late = clock_now() - p.said;
     }
     CHECK_MSG(late <= 0.1, "%g seconds after it was told to stop", late);
@@ -334,7 +342,7 @@ TEST(cancelling_between_wanted_frames)
 /* Several readers, all of which are between wanted frames. */
 TEST(cancelling_several_readers)
 {
-    struct patience p = { .until = clock_now() + 0.3 };
+    struct patience p = { .until = INFINITY };
     struct video_limits l = usual;
     struct pv_error err = { 0 };
     size_t size;
@@ -347,9 +355,9 @@ TEST(cancelling_several_readers)
     l.go_on = is_patient;
     l.user = &p;
     if (CHECK_MSG(!decode_open(&v, &from, &l, 2, &err), "%s", err.text)) {
+        lose_patience(&p, 0.3, 3);
         CHECK_EQ(decode_read(v, index, 6, ignore, NULL, &lost, &err), PV_E_CANCELLED);
-        CHECK_MSG(p.asked >= 3 && clock_now() - p.said < 0.3, "asked %d times, %g seconds late",
-                  p.asked, clock_now() - p.said);
+        CHECK_MSG(clock_now() - p.said < 0.3, "%g seconds late", clock_now() - p.said);
         p.until = clock_now() + 1000; /* and it can be read again */
         CHECK_MSG(!decode_read(v, index, 1, ignore, NULL, &lost, NULL), "%s", err.text);
     }
