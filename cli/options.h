@@ -103,7 +103,7 @@ void option_text(const struct option *o, char *out);
  * has it; for the message OPTION_MOVED. */
 bool option_moved(const struct option *o, const char *value);
 bool method_moved(const char *name);
-#define OPTION_MOVED "%s has moved to 'prevue-lab bench', the program for comparisons"
+#define OPTION_MOVED "%s has moved to 'prevue-lab bench', the command for comparisons"
 /* The enum pv_drafter of a name; -1: unknown, or not available as an option. */
 int option_drafter(const char *name);
 

@@ -18,9 +18,8 @@ struct program {
     const char *about;              /* for the list of commands, in lines */
     const struct command *commands; /* [n] */
     int n;
-    const char
-        *left_out;     /* names of commands, separated by spaces, that this build does not have */
-    const char *moved; /* and of those that are now in the program `moved_to` */
+    const char *left_out; /* commands, separated by spaces, that this build does not have */
+    const char *moved;    /* and those that are now in the program `moved_to` */
     const char *moved_to;
 };
 
